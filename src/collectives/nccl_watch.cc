@@ -80,6 +80,9 @@ class NcclWatch::Thread {
 
  private:
   void run() {
+    // While a program captures, this thread's calls would fail, and end the capture.
+    int mode = sys::cuda::kCaptureRelaxed;
+    if ((*driver_)->cuThreadExchangeStreamCaptureMode != nullptr) (*driver_)->cuThreadExchangeStreamCaptureMode(&mode);
     std::unique_lock lock(mutex_);
     bool over = false;
     while (!ends_ && !over) {

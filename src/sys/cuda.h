@@ -73,6 +73,7 @@ inline constexpr int kBusFlushOptions = 117, kBusWritesOrdering = 118;
 inline constexpr int kFlushByHost = 1, kOrderedForOwner = 100, kFlushCurrentContext = 0;
 inline constexpr int kPeerAtomics = 3;      // attribute of a pair of devices
 inline constexpr int kCaptureOfThread = 1;  // cuStreamBeginCapture_v2: other threads' calls are not looked at
+inline constexpr int kCaptureRelaxed = 2;   // cuThreadExchangeStreamCaptureMode: this thread's calls end no capture
 inline constexpr int kCaptureActive =
     1;                             // of cuStreamGetCaptureInfo; 0: it does not capture, 2: the capture has failed
 inline constexpr int kDmaBuf = 1;  // handle type for an address range
@@ -149,6 +150,7 @@ inline constexpr int kDmaBuf = 1;  // handle type for an address range
   X(cuMemcpyBatchAsync,                                                                                                \
     (Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t, std::size_t*, Stream)) \
   X(cuStreamGetId, (Stream, unsigned long long*))                                                                      \
+  X(cuThreadExchangeStreamCaptureMode, (int*))                                                                         \
   X(cuStreamBeginCapture_v2, (Stream, int))                                                                            \
   X(cuStreamEndCapture, (Stream, Graph*))                                                                              \
   X(cuGraphInstantiateWithFlags, (ReadyGraph*, Graph, unsigned long long))                                             \
