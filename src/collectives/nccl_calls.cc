@@ -191,7 +191,7 @@ Status NcclCalls::enqueue(GpuGroup& on, const Collective& call, std::uint64_t di
                           Timeout timeout, void* stream, bool captured) {
   Status status;
   if (options_.guarded) {
-    watch_->allow(timeout);
+    watch_->allow(number, timeout);
     status = on.launch(call, digest, number, timeout, stream, GpuGroup::Part::entry);
     if (!status) return status;
   }

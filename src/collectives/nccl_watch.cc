@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <thread>
+#include <utility>
 
 #include "sys/cuda_memory.h"
 
@@ -15,6 +16,8 @@ constexpr Timeout kNotable{20'000};  // inside: from then on it is asked why
 // A rank that leaves has ended its operations, and what it sent is here, or soon.
 constexpr Timeout kLeft{200'000};
 constexpr std::chrono::seconds kEnd{2};
+constexpr std::size_t kRemembered = 4096;
+constexpr std::uint64_t kNumber = 0xFFFFFFF;  // what a mark has of an operation's number
 
 template <class T>
 T look(const T* word) {
@@ -64,9 +67,10 @@ class NcclWatch::Thread {
     thread_.join();
   }
 
-  void allow(Timeout timeout) {
-    std::int64_t longest = longest_us_.load(std::memory_order_relaxed);
-    if (timeout.count() > longest) longest_us_.store(timeout.count(), std::memory_order_relaxed);
+  void allow(std::uint64_t number, Timeout timeout) {
+    const std::lock_guard lock(mutex_);
+    timeouts_[number % kRemembered] = {number & kNumber, timeout};
+    longest_ = std::max(longest_, timeout);
   }
   void give_up(const Status& why) {
     const std::lock_guard lock(mutex_);
@@ -129,16 +133,22 @@ class NcclWatch::Thread {
     if ((word >> 32 & 1) == 0 || age < kNotable) return {};
     std::optional<NcclFailure> found = told(place, static_cast<std::uint32_t>(word >> 33));
     if (!found) found = dead_peer(age);
-    if (!found && age.count() >= longest_us_.load(std::memory_order_relaxed)) {
+    if (!found && age >= timeout_of(word >> 4 & kNumber)) {
       found.emplace();
       found->cause = gpu::Cause::late;
     }
     if (!found) return {};
-    found->number = word >> 4 & 0xFFFFFFF;
+    found->number = word >> 4 & kNumber;
     found->kind = static_cast<CollectiveKind>(word & 0xF);
     place_ = place;
     call_ = static_cast<std::uint32_t>(word >> 33);
     return found;
+  }
+
+  Timeout timeout_of(std::uint64_t number) const {
+    const std::lock_guard lock(mutex_);
+    const auto& [known, timeout] = timeouts_[number % kRemembered];
+    return known == number ? timeout : longest_;
   }
 
   // `inside`: how long an operation has been; none: it may be that none is.
@@ -209,13 +219,14 @@ class NcclWatch::Thread {
   const sys::cuda::Context context_;
   const GpuGroup::Watched words_;
   const int rank_, size_;
-  std::atomic<std::int64_t> longest_us_{0};
   std::array<Inside, gpu::Layout::kPlaces> inside_ = {};
   std::uint32_t place_ = 0, call_ = 0;  // of what has failed
   sys::cuda::Stream stream_ = nullptr;
   gpu::ScratchHead* head_ = nullptr;  // pinned
 
   mutable std::mutex mutex_;  // guards the rest
+  std::array<std::pair<std::uint64_t, Timeout>, kRemembered> timeouts_ = {};  // by the number's last bits
+  Timeout longest_{0};
   std::condition_variable changed_;
   bool ends_ = false, ended_ = false;
   std::optional<NcclFailure> failure_;
@@ -233,8 +244,8 @@ Result<std::unique_ptr<NcclWatch>> NcclWatch::start(std::shared_ptr<NcclGroup> g
 NcclWatch::~NcclWatch() {
   thread_->end();
 }
-void NcclWatch::allow(Timeout timeout) {
-  thread_->allow(timeout);
+void NcclWatch::allow(std::uint64_t number, Timeout timeout) {
+  thread_->allow(number, timeout);
 }
 void NcclWatch::give_up(const Status& why) {
   thread_->give_up(why);

@@ -37,8 +37,9 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  // An operation with that timeout is enqueued. Each has the longest one of all so far, from its entry on.
-  void allow(Timeout timeout);
+  // That operation is enqueued, with a timeout that begins when it is inside. Of those in graphs the thread may have
+  // forgotten it 4096 operations later; then it is the longest of all so far.
+  void allow(std::uint64_t number, Timeout timeout);
   // This rank could not enqueue one that others have: all end.
   void give_up(const Status& why);
   [[nodiscard]] int size() const { return size_; }

@@ -158,7 +158,7 @@ TEST(NcclRefused, WhatOneRankCannotNobodyDoes) {
   FAIRWAY_NEEDS_STANDIN();
   for (const char* fails : {"ncclGetUniqueId", "ncclCommInitRankConfig:1", "ncclBroadcast:1"}) {
     NcclCase one;
-    one.timeout = 1s;
+    one.timeout = 6s;  // half of it for NCCL
     one.environment = {{"FAIRWAY_STANDIN_NCCL_FAILS", fails}};
     refused(one, std::string(fails) == "ncclGetUniqueId" ? "making an id" : "", "");
   }

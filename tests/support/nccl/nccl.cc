@@ -267,6 +267,7 @@ int ncclCommDestroy(Comm comm) {
 }
 int ncclCommAbort(Comm comm) {
   of(comm).aborts = true;
+  ::unlink(of(comm).file.c_str());
   of(comm).over = true;
   ++aborted;
   return kSuccess;
