@@ -210,9 +210,10 @@ std::string NcclCalls::explain(const Collective& call, bool captured) const {
   if (!NcclGroup::can(call)) return ours("NCCL does not do it as it is asked for");
   if (options_.nccl == NcclUse::always) return fmt::format("{}: by {}: it was asked for always", what, theirs);
   std::string rows;
-  const WayTable::Around around = table_.around(call.kind, captured, bytes);
+  WayTable::Around around = table_.around(call.kind, captured, bytes);
+  if (around.above == around.below) around.above = nullptr;
   for (const WayRow* row : {around.below, around.above}) {
-    if (row == nullptr || (row == around.above && around.above == around.below)) continue;
+    if (row == nullptr) continue;
     rows += fmt::format("{}{} bytes take {} by Fairway, {} by {}", rows.empty() ? "" : ", ", row->bytes,
                         of_us(row->ns[0]), of_us(row->ns[static_cast<std::size_t>(way())]), theirs);
   }

@@ -61,9 +61,7 @@ struct Part {  // of a group: what goes to a rank, or comes from it
   int peer;
 };
 
-}  // namespace
-
-struct ncclComm {
+struct Group {
   int ranks = 0, rank = 0;
   Board* board = nullptr;
   std::string file;
@@ -71,9 +69,7 @@ struct ncclComm {
   std::atomic<int> not_yet{2};
 };
 
-namespace {
-
-using Comm = std::shared_ptr<ncclComm>*;
+using Comm = std::shared_ptr<Group>*;
 struct Id {
   char name[128];
 };
@@ -94,7 +90,7 @@ bool fails(const char* function, int rank) {
 }
 
 // The communicator behind a handle. Use after its end is an error of the program that is tested.
-ncclComm& of(Comm comm) {
+Group& of(Comm comm) {
   if ((*comm)->over) {
     std::fputs("the stand-in NCCL: a communicator is used after its end\n", stderr);
     std::abort();
@@ -103,7 +99,7 @@ ncclComm& of(Comm comm) {
 }
 
 // False: it was aborted.
-bool meet(ncclComm& comm) {
+bool meet(Group& comm) {
   const std::uint64_t mine = ++comm.board->arrived[comm.rank];
   for (int other = 0; other < comm.ranks; ++other)
     while (comm.board->arrived[other].load() < mine) {
@@ -155,7 +151,7 @@ bool sum(int type, unsigned char* into, const unsigned char* more, std::size_t c
 // One operation on the stream's thread: give() puts this rank's bytes on the board, take() reads all of it.
 template <class Give, class Take>
 int post(Comm handle, void* on, Give give, Take take) {
-  ncclComm& now = of(handle);
+  Group& now = of(handle);
   if (now.aborts) return kInvalid;
   ++operations;
   auto& stream = *static_cast<standin::Stream*>(on);
@@ -179,8 +175,8 @@ int reduce(const char* name, const void* input, void* output, std::size_t count,
   if (reduction != 0 || count * width * blocks > kRoom) return kInvalid;
   return post(
       comm, stream,
-      [=](ncclComm& one, int device) { return copy(one.board->data[one.rank], input, count * blocks * width, device); },
-      [=](ncclComm& one, int device) {
+      [=](Group& one, int device) { return copy(one.board->data[one.rank], input, count * blocks * width, device); },
+      [=](Group& one, int device) {
         const std::size_t at = scatter ? static_cast<std::size_t>(one.rank) * count * width : 0;
         std::vector<unsigned char> all(one.board->data[0] + at, one.board->data[0] + at + count * width);
         for (int other = 1; other < one.ranks; ++other)
@@ -237,18 +233,18 @@ int ncclGetUniqueId(Id* id) {
 int ncclCommInitRankConfig(Comm* comm, int ranks, Id id, int rank, const Config* config) {
   if (config->magic != 0xcafebeef || config->blocking != 0 || ranks > kRanks) return kInvalid;
   if (fails("ncclCommInitRankConfig", rank)) return kUnhandled;
-  auto made = std::make_shared<ncclComm>();
+  auto made = std::make_shared<Group>();
   made->ranks = ranks;
   made->rank = rank;
   made->board = board_of(id);
   if (made->board == nullptr) return kUnhandled;
-  *comm = new std::shared_ptr<ncclComm>(made);  // never freed: of() looks at it
+  *comm = new std::shared_ptr<Group>(made);  // never freed: of() looks at it
   made->file = id.name;
   ++made->board->arrived[rank];
   return kInProgress;
 }
 int ncclCommGetAsyncError(Comm comm, int* state) {
-  ncclComm& one = of(comm);
+  Group& one = of(comm);
   bool all = true;
   for (int other = 0; other < one.ranks; ++other) all = all && one.board->arrived[other] > 0;
   if (all) ::unlink(one.file.c_str());
@@ -286,8 +282,8 @@ int ncclAllGather(const void* input, void* output, std::size_t count, int type, 
   const std::size_t bytes = count * kTypeBytes[type];
   if (bytes > kRoom) return kInvalid;
   return post(
-      comm, stream, [=](ncclComm& one, int device) { return copy(one.board->data[one.rank], input, bytes, device); },
-      [=](ncclComm& one, int device) {
+      comm, stream, [=](Group& one, int device) { return copy(one.board->data[one.rank], input, bytes, device); },
+      [=](Group& one, int device) {
         for (int other = 0; other < one.ranks; ++other)
           if (!copy(static_cast<unsigned char*>(output) + static_cast<std::size_t>(other) * bytes,
                     one.board->data[other], bytes, device))
@@ -301,8 +297,8 @@ int ncclBroadcast(const void* input, void* output, std::size_t count, int type, 
   if (bytes > kRoom) return kInvalid;
   return post(
       comm, stream,
-      [=](ncclComm& one, int device) { return one.rank != root || copy(one.board->data[root], input, bytes, device); },
-      [=](ncclComm& one, int device) { return copy(output, one.board->data[root], bytes, device); });
+      [=](Group& one, int device) { return one.rank != root || copy(one.board->data[root], input, bytes, device); },
+      [=](Group& one, int device) { return copy(output, one.board->data[root], bytes, device); });
 }
 int ncclSend(const void* input, std::size_t count, int type, int peer, Comm comm, void* stream) {
   if (groups == 0) return kInvalid;
@@ -332,14 +328,14 @@ int ncclGroupEnd() {
   if (bytes * static_cast<std::size_t>(of(group_comm).ranks) > kRoom) return kInvalid;
   return post(
       group_comm, group_stream,
-      [all, bytes](ncclComm& one, int device) {
+      [all, bytes](Group& one, int device) {
         for (const Part& part : all)
           if (part.sends &&
               !copy(one.board->data[one.rank] + static_cast<std::size_t>(part.peer) * bytes, part.from, bytes, device))
             return false;
         return true;
       },
-      [all, bytes](ncclComm& one, int device) {
+      [all, bytes](Group& one, int device) {
         for (const Part& part : all)
           if (!part.sends &&
               !copy(part.to, one.board->data[part.peer] + static_cast<std::size_t>(one.rank) * bytes, bytes, device))
