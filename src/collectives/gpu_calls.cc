@@ -198,8 +198,9 @@ Status GpuCalls::give_up(const NcclFailure& failure) {
       break;
     default: text = "the timeout passed: all ranks have entered it, and NCCL has not ended it";
   }
-  const std::string call =
-      failure.number == 0 ? "an operation" : fmt::format("operation {} ({})", why.operation, to_string(failure.kind));
+  const std::string call = failure.number == 0
+                               ? "operations on streams"
+                               : fmt::format("operation {} ({})", why.operation, to_string(failure.kind));
   why.status = Status(code, fmt::format("{}, by NCCL: {}", call, text));
   if (failure.peer >= 0) why.status = why.status.with_peer(peer);
   return parts_.group.give_up(std::move(why));

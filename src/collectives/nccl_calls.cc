@@ -169,7 +169,7 @@ Status NcclCalls::make_group(const Ranks& ranks, const GpuGroup& on, std::shared
   auto made = NcclGroup::open(std::move(library), on, ranks.rank, ranks.size, id, deadline);
   if (made) {
     group_ = std::move(*made);
-    if (auto watch = NcclWatch::start(group_, on, ranks.rank, ranks.size); watch)
+    if (auto watch = NcclWatch::start(group_, on, ranks.rank, ranks.size, options_.guarded); watch)
       watch_ = std::move(*watch);
     else
       own = watch.status();

@@ -29,13 +29,14 @@ T look(const T* word) {
 // What the thread uses. Shared by it and its owner, so that it may outlive the owner while NCCL holds it up.
 class NcclWatch::Thread {
  public:
-  Thread(std::shared_ptr<NcclGroup> group, const GpuGroup& on, int rank, int size)
+  Thread(std::shared_ptr<NcclGroup> group, const GpuGroup& on, int rank, int size, bool guarded)
       : group_(std::move(group)),
         driver_(on.driver()),
         context_(on.context()),
         words_(on.watched()),
         rank_(rank),
-        size_(size) {}
+        size_(size),
+        guarded_(guarded) {}
   ~Thread() {
     const sys::CurrentContext current(*driver_, context_);
     if (stream_ != nullptr) (*driver_)->cuStreamDestroy_v2(stream_);
@@ -111,7 +112,7 @@ class NcclWatch::Thread {
       found->text = error.message();
     }
     for (std::uint32_t place = 0; place < gpu::Layout::kPlaces && !found; ++place) found = in_place(place, now);
-    if (!found) found = dead_peer(std::nullopt);
+    if (!found && !guarded_) found = dead_peer(std::nullopt);
     if (!found) return false;
     {
       const std::lock_guard lock(mutex_);
@@ -219,12 +220,13 @@ class NcclWatch::Thread {
   const sys::cuda::Context context_;
   const GpuGroup::Watched words_;
   const int rank_, size_;
+  const bool guarded_;
   std::array<Inside, gpu::Layout::kPlaces> inside_ = {};
   std::uint32_t place_ = 0, call_ = 0;  // of what has failed
   sys::cuda::Stream stream_ = nullptr;
   gpu::ScratchHead* head_ = nullptr;  // pinned
 
-  mutable std::mutex mutex_;  // guards the rest
+  mutable std::mutex mutex_;                                                  // guards the rest
   std::array<std::pair<std::uint64_t, Timeout>, kRemembered> timeouts_ = {};  // by the number's last bits
   Timeout longest_{0};
   std::condition_variable changed_;
@@ -234,8 +236,8 @@ class NcclWatch::Thread {
 };
 
 Result<std::unique_ptr<NcclWatch>> NcclWatch::start(std::shared_ptr<NcclGroup> group, const GpuGroup& on, int rank,
-                                                    int size) {
-  auto thread = std::make_shared<Thread>(std::move(group), on, rank, size);
+                                                    int size, bool guarded) {
+  auto thread = std::make_shared<Thread>(std::move(group), on, rank, size, guarded);
   if (Status status = thread->prepare(); !status) return status.with_context("watching NCCL");
   Thread::begin(thread);
   return std::unique_ptr<NcclWatch>(new NcclWatch(std::move(thread), size));

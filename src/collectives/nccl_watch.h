@@ -29,8 +29,9 @@ struct NcclFailure {
 // at words of the host, and at what other ranks have told, and calls abort(). A resource: the GPUs' group outlives it.
 class NcclWatch {
  public:
+  // `guarded`: operations have entries and exits. Without them a peer's death ends whatever there is.
   static Result<std::unique_ptr<NcclWatch>> start(std::shared_ptr<NcclGroup> group, const GpuGroup& on, int rank,
-                                                  int size);
+                                                  int size, bool guarded);
   // Waits two seconds for the thread. If NCCL's abort takes longer, which it does while a graph with an operation
   // lives, the thread stays for that long, and looks at nothing of this any more.
   ~NcclWatch();

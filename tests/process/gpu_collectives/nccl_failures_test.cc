@@ -114,6 +114,26 @@ TEST(NcclFailure, ARankThatIsKilledInsideIsNamed) {
   });
 }
 
+// Without the entry that is all that is found.
+TEST(NcclFailure, ARankThatIsKilledIsNamedWithoutAGuard) {
+  FAIRWAY_NEEDS_STANDIN();
+  NcclCase one = some();
+  one.options.guarded = false;
+  one.progress = Progress::threads;
+  one.dies = 1;
+  run_nccl_ranks(one, [&](GpuRank& rank) {
+    const GpuStream stream = rank.stream();
+    NcclSum sum(rank, 100);
+    if (!begin_well(rank, sum, stream)) return;
+    if (rank.group.rank() == 1) ::raise(SIGKILL);
+    (void)rank.group.stream_run(sum.call(), stream);  // it may know already
+    if (!rank.synchronize(stream)) return (void)rank.fail("the context is broken");
+    for (int i = 0; i < 500 && rank.group.stream_status(); ++i) std::this_thread::sleep_for(10ms);
+    if (rank.group.stream_status() || rank.group.failure().rank != 1)
+      (void)rank.fail(rank.group.stream_status().to_string());
+  });
+}
+
 TEST(NcclFailure, WhatNeverEndsInsideEndsAtTheDeadline) {
   FAIRWAY_NEEDS_STANDIN();
   run_nccl_ranks(some(), [](GpuRank& rank) {
