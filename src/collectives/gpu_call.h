@@ -125,7 +125,6 @@ struct Call {
   std::uint64_t number;
   Report* report;
   const std::uint32_t* stop;  // not 0: the communicator was aborted
-  std::uint64_t* marks;       // mark_word() of this place; null: it writes none
   std::uint64_t place_at;     // PlaceHead
   Units units;
   Area area;
@@ -137,6 +136,7 @@ struct Call {
   Work work;
   Way way;  // with the area; without it, by units
   Combine combine;
+  std::uint64_t* marks;  // mark_word() of this place; null: it writes none
 };
 
 }  // namespace fairway::collectives::gpu

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/nccl_calls.h"
 #include "collectives/state.h"
 
 namespace fairway::collectives {
@@ -63,6 +64,9 @@ Status GpuCalls::agree(const Status& own) {
   }
   return {};
 }
+
+GpuCalls::GpuCalls(const Parts& parts) : parts_(parts) {}
+GpuCalls::~GpuCalls() = default;
 
 Status GpuCalls::open_nccl(const GpuGroup& on, const GpuOptions& options) {
   NcclCalls::Ranks ranks;

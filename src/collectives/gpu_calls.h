@@ -9,9 +9,11 @@
 #include "collectives/clock.h"
 #include "collectives/gpu_group.h"
 #include "collectives/lanes.h"
-#include "collectives/nccl_calls.h"
 
 namespace fairway::collectives {
+
+class NcclCalls;
+struct NcclFailure;
 
 // A communicator's operations on CUDA streams: its GPUs meet, operations are enqueued, and failures come back. One
 // thread at a time; stop() is for any.
@@ -35,7 +37,8 @@ class GpuCalls {
     const CommunicatorOptions& options;
     std::uint64_t& started;  // operations of the communicator, those here included
   };
-  explicit GpuCalls(const Parts& parts) : parts_(parts) {}
+  explicit GpuCalls(const Parts& parts);
+  ~GpuCalls();
 
   // As the calls of Communicator.
   Status use_gpu(int number, const GpuOptions& options);
@@ -46,18 +49,19 @@ class GpuCalls {
   [[nodiscard]] const GpuGroup* on_gpus() const { return on_gpus_.get(); }
   [[nodiscard]] const NcclCalls* by_nccl() const { return by_nccl_.get(); }
   // Collective: every rank says how it went. The first that failed, if any did.
-  Status agree(const Status& own);
+  Status all_say(const Status& own) { return agree(own); }
   void stop();  // kernels that wait end soon, and later ones at once
 
  private:
-  Status open_nccl(const GpuGroup& on, const GpuOptions& options);
-  Status launch(const Collective& call, Timeout timeout, void* stream);
-  Status give_up(const NcclFailure& failure);
+  Status agree(const Status& own);
   [[nodiscard]] int rank() const { return parts_.lanes.rank(); }
   [[nodiscard]] int size() const { return parts_.lanes.size(); }
   [[nodiscard]] const std::string& name_of(int member) const {
     return parts_.lanes.members()[static_cast<std::size_t>(member)].name;
   }
+  Status open_nccl(const GpuGroup& on, const GpuOptions& options);
+  Status launch(const Collective& call, Timeout timeout, void* stream);
+  Status give_up(const NcclFailure& failure);
 
   const Parts parts_;
   std::unique_ptr<GpuGroup> on_gpus_;          // null: use_gpu() was not called

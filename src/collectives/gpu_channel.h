@@ -62,13 +62,13 @@ class Channel {
     if (call_.wants_area != 0) meet();  // nothing of the area is read any more
     if (lane() != 0) return;
     PlaceHead* const own = place(rank());
+    if (call_.marks != nullptr)  // it has one block
+      H::store(call_.marks, mark_word(number_, call_.work != Work::mark, call_.number, call_.kind));
     if (call_.blocks > 1) {
       if (H::count(&own->ended_blocks) != call_.blocks) return;
       H::store(&own->ended_blocks, std::uint32_t{0});
     }
     H::store(&own->calls, number_);
-    if (call_.marks != nullptr)
-      H::store(call_.marks, mark_word(number_, call_.work != Work::mark, call_.number, call_.kind));
     if (call_.wants_area == 0) return;
     H::store(&own->grants, grant_);
     if (has_area() && H::load(&head(rank())->failed) == 0) give_area_back();

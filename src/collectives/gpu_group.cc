@@ -194,7 +194,7 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
                         void* stream, Part part) {
   gpu::Work work = {};
   if (!gpu::work_of(call.kind, work)) return {ErrorCode::unsupported, "it does not run on GPUs"};
-  if (part != Part::whole) work = part == Part::entry ? gpu::Work::nothing : gpu::Work::mark;
+  if (part != Part::whole) work = gpu::Work::nothing;
   const auto source = source_of(stream);
   if (!source) return source.status();
   const int place = places_.place_of(*source);
@@ -202,8 +202,7 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
     return {ErrorCode::resource_exhausted,
             fmt::format("a communicator serves {} streams and captures: make another one by split()",
                         gpu::Layout::kPlaces)};
-  const bool moves = part == Part::whole && work != gpu::Work::nothing;
-  const std::uint64_t block_bytes = moves ? call.count * size_of(call.type) : 0;
+  const std::uint64_t block_bytes = work == gpu::Work::nothing ? 0 : call.count * size_of(call.type);
   const gpu::Route route = gpu::route_of(size_, work, block_bytes, call.algorithm);
 
   gpu::Call made = {};
@@ -222,7 +221,6 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.number = number;
   made.report = &host_->report;
   made.stop = &host_->stop;
-  made.marks = part == Part::whole ? nullptr : &host_->marks[place];
   made.place_at = gpu::Layout::place_at(static_cast<std::uint32_t>(place));
   made.units = layout_.units_of(static_cast<std::uint32_t>(place));
   made.area = layout_.area;
@@ -233,7 +231,8 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.blocks = route.blocks;
   made.wants_area = route.wants_area ? 1 : 0;
   made.kind = static_cast<std::uint32_t>(call.kind);
-  made.work = work;
+  made.work = part == Part::exit ? gpu::Work::mark : work;
+  made.marks = part == Part::whole ? nullptr : &host_->marks[place];
   made.way = route.way;
   made.combine = combine_of(call.reduction);
 

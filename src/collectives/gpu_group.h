@@ -62,8 +62,8 @@ class GpuGroup {
  private:
   struct HostWords {  // pinned
     gpu::Report report;
+    std::uint64_t marks[gpu::Layout::kPlaces];
     alignas(128) std::uint32_t stop;
-    alignas(128) std::uint64_t marks[gpu::Layout::kPlaces];
   };
   static constexpr std::size_t kKernels = 13;
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/nccl_calls.h"
 #include "collectives/state.h"
 #include "collectives/way_file.h"
 #include "collectives/way_table.h"
@@ -223,7 +224,7 @@ Result<std::string> Communicator::measure_gpu(std::size_t most_bytes, bool compa
   // That it was written is told to all: they read it next.
   if (rank() == 0)
     status = path.empty() ? way_file_path(nccl->key()).status() : write_way_file(path, table.text(nccl->key()));
-  if (Status all = state_->gpu.agree(status); !all) return refused(all);
+  if (Status all = state_->gpu.all_say(status); !all) return refused(all);
   text += fmt::format("kept in {}\n", path);
   if (!compare) return text;
 

@@ -368,10 +368,11 @@ template <class T, class H>
 FAIRWAY_IN_KERNELS void run_block(const Call& call, unsigned block) {
   Channel<H> channel(call, block);
   if (!channel.enter()) return;
+  if (call.work == Work::mark) return channel.leave();
   const std::uint64_t block_bytes = call.work == Work::nothing ? 0 : call.count * sizeof(T);
   if (channel.has_area())
     run_pieces<T>(channel, block_bytes);
-  else if (call.work != Work::mark)
+  else
     run_units<T>(channel, block_bytes, call.blocks < kUnitChannels ? call.blocks : kUnitChannels);
   channel.leave();
 }
