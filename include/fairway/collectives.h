@@ -211,8 +211,8 @@ class FAIRWAY_API Communicator {
   // Collective: each rank with its GPU, as CUDA numbers them. Takes 14 MiB of its memory, and milliseconds (with NCCL
   // more of both); may wait for running kernels. unsupported, on every rank: one of them cannot, and which.
   Status use_gpu(int gpu, const GpuOptions& options = {});
-  // Collective, after use_gpu(): measures operations of up to so many bytes by Fairway and by NCCL in turns, up to a
-  // minute. Rank 0 writes the table, which later calls of use_gpu() read; `compare`: then it measures what they choose.
+  // Collective, after use_gpu(): measures operations of up to so many bytes by Fairway and by NCCL in turns, for a
+  // while. Rank 0 writes the table, which later calls of use_gpu() read; `compare`: then it measures what they choose.
   // The figures as text. Errors: unsupported, no NCCL; of use_gpu() and stream_run().
   Result<std::string> measure_gpu(std::size_t most_bytes = 64 << 20, bool compare = false);
   // Who would do an operation on a stream, or in a capture, and why.
