@@ -15,6 +15,7 @@
 #include "bench_measure.h"
 #include "bench_options.h"
 #include "bench_rows.h"
+#include "bench_ways.h"
 #include "command.h"
 #include "interrupt.h"
 #include "other_process.h"
@@ -236,6 +237,7 @@ void add_bench(Tool& tool) {
   tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });
   add_bench_load(tool, command);
   add_bench_collectives(tool, command);
+  add_bench_ways(tool, command);
 }
 
 }  // namespace fairway::tool

@@ -136,11 +136,20 @@ struct Ranks {
 // Errors: not_found, no launcher has left its variables; invalid_argument, which names the variable.
 FAIRWAY_API Result<Ranks> detect_ranks(const char* const* environment = nullptr);
 
+// By whom operations on streams may go, the same on every rank: Fairway's kernels alone (never); NCCL where this
+// machine's table says that it is faster (measured: Communicator::measure_gpu()); NCCL for all that it can do (always).
+enum class NcclUse : std::uint8_t { measured, never, always };
+struct GpuOptions {
+  NcclUse nccl = NcclUse::measured;
+  bool guarded = true;  // false: faster, but NCCL's operations have no deadline, and who never comes is not found
+  std::string nccl_library = {};  // empty: FAIRWAY_NCCL_LIBRARY, else the libnccl.so.2 that this process has loaded
+  std::string table = {};         // file; empty: one in the user's cache, for these GPUs and versions
+};
+
 struct OperationId {
   std::uint64_t number = 0;  // 0: none. Operations of a communicator are numbered from 1, the same on every rank
   explicit operator bool() const { return number != 0; }
 };
-
 struct MessageId {
   std::uint64_t number = 0;  // 0: none
   explicit operator bool() const { return number != 0; }
@@ -199,14 +208,20 @@ class FAIRWAY_API Communicator {
   Status wait(OperationId operation);
 
   // ---- GPU memory, among at most 8 ranks of one host whose GPUs reach each other ----
-  // Collective: each rank with its GPU, as CUDA numbers them. Takes 14 MiB of its memory, and milliseconds; may wait
-  // for running kernels. unsupported, on every rank: one of them cannot, and which.
-  Status use_gpu(int gpu);
+  // Collective: each rank with its GPU, as CUDA numbers them. Takes 14 MiB of its memory, and milliseconds (with NCCL
+  // more of both); may wait for running kernels. unsupported, on every rank: one of them cannot, and which.
+  Status use_gpu(int gpu, const GpuOptions& options = {});
+  // Collective, after use_gpu(): measures operations of up to so many bytes by Fairway and by NCCL in turns, for a
+  // while. Rank 0 writes the table, which later calls of use_gpu() read; `compare`: then it measures what they choose.
+  // The figures as text. Errors: unsupported, no NCCL; of use_gpu() and stream_run().
+  Result<std::string> measure_gpu(std::size_t most_bytes = 64 << 20, bool compare = false);
+  // Who would do an operation on a stream, or in a capture, and why.
+  [[nodiscard]] std::string explain_stream(const Collective& operation, bool captured = false) const;
   // Enqueues an operation on a CUDA stream of that GPU (cudaStream_t, not the default one), also during capture. The
-  // host does not wait. Every rank makes the same calls in the same order, on streams of the same pattern. Kinds:
-  // barrier, all_reduce, broadcast, all_gather, reduce_scatter, all_to_all. The timeout begins when the GPU does. After
-  // a failure, operations that wait end soon, and later ones at once; the memory of any is undefined then. Let the
-  // streams end before the communicator does, and launch no graph after it.
+  // host does not wait. Every rank makes the same calls in the same order, on streams of the same pattern: barrier,
+  // all_reduce, broadcast, all_gather, reduce_scatter, all_to_all. The timeout begins when the GPU does. After failures
+  // those that wait end soon, later ones at once, and the memory of any is undefined. Let the streams end before the
+  // communicator does, and launch no graph after it.
   Status stream_run(const Collective& operation, void* stream);
   // Ok, or how an operation on a stream has failed, as far as this rank knows: look once the stream has ended. With
   // Progress::caller, look now and then while it runs, too: kernels end soon after a rank has died, once the engine
@@ -219,7 +234,6 @@ class FAIRWAY_API Communicator {
   Status send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0, Timeout timeout = Timeout{0});
   Status receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag = 0, std::size_t* received = nullptr,
                  Timeout timeout = Timeout{0});
-
   // The same, asynchronous: a group of messages is started, then each waited for, in any order; test() and wait() are
   // as for operations. Those that have not ended when the communicator does are taken back.
   Result<MessageId> start_send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0,
@@ -236,17 +250,14 @@ class FAIRWAY_API Communicator {
   // leaves out ranks that live, such as one that froze; those must not call it. Errors as create(); if another rank
   // dies meanwhile, call it again.
   Result<Communicator> shrink(std::span<const int> without = {});
-
   // A communicator with more ranks: these, in the same order, and behind them the engines at `added`. Collective, all
   // with the same arguments. Each of those calls create() with the same `options`, whose name nobody has used, and with
   // all addresses in that order. This communicator stays. Errors as create().
   Result<Communicator> grow(std::span<const std::string> added, const CommunicatorOptions& options);
-
   // Ends it at once, as if this rank had died: the other ranks get an error that names it, and their shrink() leaves it
-  // out. May be called by any thread while another is inside run(), run_all(), start(), test(), wait(), send(),
-  // receive() or split(), whose call then ends with `cancelled`, mostly within 10 ms; only shrink() and grow() may go
-  // on up to their timeout. Not while the communicator is moved or destroyed. Memory of operations that were started
-  // stays borrowed until the next call, such as wait().
+  // out. May be called by any thread while another is inside a call, which then ends with `cancelled`, mostly within 10
+  // ms; only shrink() and grow() may go on up to their timeout. Not while the communicator is moved or destroyed. What
+  // was started keeps its memory until the next call, such as wait().
   void abort();
   // Why it ended; rank -1 and an ok status: it has not.
   [[nodiscard]] const CollectiveFailure& failure() const;
@@ -279,13 +290,11 @@ struct RankProgress {
 // Of all ranks of this user on this host, and of each stream that they used, ordered by communicator, stream and rank.
 // Any process may ask; no rank is disturbed.
 FAIRWAY_API std::vector<RankProgress> progress_of_ranks();
-// For each communicator in which a rank has waited for so long: who is at fault. "rank 2 never entered all_reduce
-// 1841".
+// Who is at fault where a rank of a communicator has waited for so long: "rank 2 never entered all_reduce 1841".
 FAIRWAY_API std::vector<std::string> who_hangs(const std::vector<RankProgress>& ranks, double patience_seconds = 0);
 
-// Exchanges addresses between ranks that share a folder: each writes a file for its rank into `folder`, which must
-// exist and be empty at the start of the job, and waits for the files of the others. Returns the addresses by rank.
-// timed_out names the ranks that are missing.
+// Exchanges addresses between ranks that share a folder, which exists and is empty at the start of the job: each writes
+// a file into it and waits for those of the others. Returns them by rank. timed_out names the ranks that are missing.
 FAIRWAY_API Result<std::vector<std::string>> exchange_addresses(const std::string& folder, int rank, int size,
                                                                 const std::string& address,
                                                                 Timeout timeout = std::chrono::seconds(30));

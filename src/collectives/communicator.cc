@@ -29,14 +29,17 @@ Status Communicator::wait(OperationId operation) {
 Status Communicator::run(const Collective& operation) {
   return state_->run(operation);
 }
-Status Communicator::use_gpu(int gpu) {
-  return state_->gpu.use_gpu(gpu).with_context("use_gpu");
+Status Communicator::use_gpu(int gpu, const GpuOptions& options) {
+  return state_->gpu.use_gpu(gpu, options).with_context("use_gpu");
 }
 Status Communicator::stream_run(const Collective& operation, void* stream) {
   return state_->gpu.run(operation, stream);
 }
 Status Communicator::stream_status() {
   return state_->gpu.status();
+}
+std::string Communicator::explain_stream(const Collective& operation, bool captured) const {
+  return state_->gpu.explain(operation, captured);
 }
 std::shared_ptr<Engine> Communicator::engine() const {
   if (state_->family->engine) return state_->family->engine;

@@ -22,6 +22,7 @@ enum class Work : std::uint8_t {
   from_root,       // broadcast
   reduce_to_all,   // all_reduce
   reduce_to_each,  // reduce_scatter
+  mark,            // not even a round: what another library did has ended
 };
 
 enum class Combine : std::uint8_t { sum, product, min, max, average };
@@ -116,6 +117,12 @@ FAIRWAY_IN_KERNELS std::uint64_t told_word(Cause cause, unsigned peer, Waits wai
          static_cast<std::uint64_t>(waits) << 52 | static_cast<std::uint64_t>(place) << 32 | call;
 }
 
+// In memory of the host, for each place: whether another library's operation is inside, which of the place's calls
+// (31 bits), the operation's number (28) and its kind (4). The entry of such an operation, and its mark, write it.
+FAIRWAY_IN_KERNELS std::uint64_t mark_word(std::uint32_t call, bool inside, std::uint64_t number, unsigned kind) {
+  return static_cast<std::uint64_t>(call << 1 | (inside ? 1 : 0)) << 32 | (number & 0xFFFFFFF) << 4 | kind;
+}
+
 // Where units lie: by channel, parity and sending rank, `count` of 16 bytes for each.
 struct Units {
   std::uint64_t at;
@@ -162,6 +169,7 @@ struct Call {
   Work work;
   Way way;  // with the area; without it, by units
   Combine combine;
+  std::uint64_t* marks;  // mark_word() of this place; null: it writes none
 };
 
 }  // namespace fairway::collectives::gpu

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/nccl_calls.h"
 #include "collectives/state.h"
 
 namespace fairway::collectives {
@@ -48,7 +49,6 @@ ErrorCode code_of(gpu::Cause cause) {
 
 }  // namespace
 
-// Every rank says how it went. The first that failed, if any did.
 Status GpuCalls::agree(const Status& own) {
   Attempt mine;
   mine.code = static_cast<std::int32_t>(own.code());
@@ -88,7 +88,23 @@ Status GpuCalls::agree_on_lines(GpuGroup& made) {
   return {};
 }
 
-Status GpuCalls::use_gpu(int number) {
+GpuCalls::GpuCalls(const Parts& parts) : parts_(parts) {}
+GpuCalls::~GpuCalls() = default;
+
+Status GpuCalls::open_nccl(const GpuGroup& on, const GpuOptions& options) {
+  NcclCalls::Ranks ranks;
+  ranks.rank = rank();
+  ranks.size = size();
+  ranks.timeout = parts_.options.timeout;
+  ranks.run = [this](const Collective& call) { return parts_.group.run(call); };
+  ranks.agree = [this](const Status& own) { return agree(own); };
+  ranks.name = [this](int member) { return name_of(member); };
+  auto made = NcclCalls::open(ranks, on, options);
+  if (made) by_nccl_ = std::move(*made);
+  return made.status();
+}
+
+Status GpuCalls::use_gpu(int number, const GpuOptions& options) {
   if (Status status = parts_.group.may_start(); !status) return status;
   if (on_gpus_ && on_gpus_->device() == number) return {};
   const std::string name = fmt::format("collectives/{}/gpu{}", parts_.options.name, attempts_++);
@@ -106,6 +122,7 @@ Status GpuCalls::use_gpu(int number) {
   own = made->meet(parts_.lanes.members(), name, after(Clock::now(), parts_.options.timeout));
   if (Status status = agree(own); !status) return status;
   if (Status status = agree_on_lines(*made); !status) return status;
+  if (Status status = open_nccl(*made, options); !status) return status;
   on_gpus_ = std::move(made);
   stop_.store(on_gpus_->stop_word(), std::memory_order_release);
   return {};
@@ -113,7 +130,7 @@ Status GpuCalls::use_gpu(int number) {
 
 Status GpuCalls::run(const Collective& call, void* stream) {
   if (Status open = parts_.group.may_start(); !open) return open;
-  if (on_gpus_ && on_gpus_->failure()) return status();
+  if (on_gpus_ && (on_gpus_->failure() || by_nccl_->failure())) return status();
   if (const Time now = coarse_now(); now - looked_ >= kLookAround) {  // others' alarms
     looked_ = now;
     if (Status heard = parts_.group.heard(); !heard) return heard;
@@ -136,14 +153,31 @@ Status GpuCalls::run(const Collective& call, void* stream) {
     if (Status status = on_gpus_->check_memory(call.output, "output"); !status) return refused(status);
   }
   const Timeout timeout = call.timeout.count() == 0 ? parts_.options.timeout : call.timeout;
-  if (Status status = on_gpus_->launch(call, digest_of_call(call), parts_.started + 1, timeout, stream); !status)
-    return refused(status);
+  if (Status status = launch(call, timeout, stream); !status) return refused(status);
   ++parts_.started;
   return {};
 }
 
+Status GpuCalls::launch(const Collective& call, Timeout timeout, void* stream) {
+  const std::uint64_t digest = digest_of_call(call), number = parts_.started + 1;
+  bool captured = false;
+  if (by_nccl_->may_take(call)) {
+    const auto source = on_gpus_->source_of(stream);
+    if (!source) return source.status();
+    captured = source->capture != 0;
+    if (by_nccl_->takes(call, captured))
+      return by_nccl_->enqueue(*on_gpus_, call, digest, number, timeout, stream, captured);
+  }
+  return on_gpus_->launch(call, digest, number, timeout, stream);
+}
+
+std::string GpuCalls::explain(const Collective& call, bool captured) const {
+  return by_nccl_ ? by_nccl_->explain(call, captured) : "use_gpu() was not called";
+}
+
 Status GpuCalls::status() {
   const auto report = on_gpus_ ? on_gpus_->failure() : std::nullopt;
+  if (const auto failure = by_nccl_ && !report ? by_nccl_->failure() : std::nullopt; failure) return give_up(*failure);
   if (!report || report->cause == gpu::Cause::stopped) return parts_.group.heard();
   CollectiveFailure why;
   why.rank = static_cast<int>(report->peer);
@@ -156,7 +190,9 @@ Status GpuCalls::status() {
     case gpu::Cause::mismatch: text = fmt::format("{} has called something else", peer); break;
     case gpu::Cause::gone: text = fmt::format("{} is gone", peer); break;
     case gpu::Cause::told:
-      text = fmt::format("{} gave up because of {}", name_of(static_cast<int>(report->by)), peer);
+      text = report->by == report->peer
+                 ? fmt::format("{} gave up", peer)
+                 : fmt::format("{} gave up because of {}", name_of(static_cast<int>(report->by)), peer);
       break;
     default:
       text = report->entered != 0 ? fmt::format("the timeout passed: {} has entered it and come no further", peer)
@@ -165,6 +201,37 @@ Status GpuCalls::status() {
   text = fmt::format("operation {} ({}, number {} on its stream), {}: {}", why.operation, call_name(*report),
                      report->call, why.phase, text);
   why.status = Status(code_of(cause), text).with_peer(peer);
+  return parts_.group.give_up(std::move(why));
+}
+
+// Of an operation that NCCL has, or was to have.
+Status GpuCalls::give_up(const NcclFailure& failure) {
+  constexpr std::uint64_t kKnown = 0xFFFFFFF;  // bits of its number
+  const std::string peer = failure.peer < 0 ? "" : name_of(failure.peer);
+  CollectiveFailure why;
+  why.rank = failure.peer;
+  why.operation = failure.number == 0 ? 0 : (parts_.started & ~kKnown) | failure.number;
+  why.phase = "NCCL";
+  ErrorCode code = code_of(failure.cause);
+  std::string text;
+  switch (failure.cause) {
+    case gpu::Cause::none:
+      code = ErrorCode::system_error;
+      text = failure.text;
+      break;
+    case gpu::Cause::gone: text = fmt::format("{} is gone", peer); break;
+    case gpu::Cause::told:
+      code = code_of(static_cast<gpu::Cause>(failure.code));
+      text = failure.by == failure.peer ? fmt::format("{} gave up", peer)
+                                        : fmt::format("{} gave up because of {}", name_of(failure.by), peer);
+      break;
+    default: text = "the timeout passed: all ranks have entered it, and NCCL has not ended it";
+  }
+  const std::string call = failure.number == 0
+                               ? "operations on streams"
+                               : fmt::format("operation {} ({})", why.operation, to_string(failure.kind));
+  why.status = Status(code, fmt::format("{}, by NCCL: {}", call, text));
+  if (failure.peer >= 0) why.status = why.status.with_peer(peer);
   return parts_.group.give_up(std::move(why));
 }
 

@@ -13,6 +13,9 @@
 
 namespace fairway::collectives {
 
+class NcclCalls;
+struct NcclFailure;
+
 // A communicator's operations on CUDA streams: its GPUs meet, operations are enqueued, and failures come back. One
 // thread at a time; stop() is for any.
 class GpuCalls {
@@ -36,12 +39,19 @@ class GpuCalls {
     std::uint64_t& started;  // operations of the communicator, those here included
     ProgressFile& progress;
   };
-  explicit GpuCalls(const Parts& parts) : parts_(parts) {}
+  explicit GpuCalls(const Parts& parts);
+  ~GpuCalls();
 
   // As the calls of Communicator.
-  Status use_gpu(int number);
+  Status use_gpu(int number, const GpuOptions& options);
   Status run(const Collective& call, void* stream);
   Status status();
+  [[nodiscard]] std::string explain(const Collective& call, bool captured) const;
+  // Null: use_gpu() was not called.
+  [[nodiscard]] const GpuGroup* on_gpus() const { return on_gpus_.get(); }
+  [[nodiscard]] const NcclCalls* by_nccl() const { return by_nccl_.get(); }
+  // Collective: every rank says how it went. The first that failed, if any did.
+  Status all_say(const Status& own) { return agree(own); }
   void stop();  // kernels that wait end soon, and later ones at once
 
  private:
@@ -52,9 +62,13 @@ class GpuCalls {
   [[nodiscard]] const std::string& name_of(int member) const {
     return parts_.lanes.members()[static_cast<std::size_t>(member)].name;
   }
+  Status open_nccl(const GpuGroup& on, const GpuOptions& options);
+  Status launch(const Collective& call, Timeout timeout, void* stream);
+  Status give_up(const NcclFailure& failure);
 
   const Parts parts_;
   std::unique_ptr<GpuGroup> on_gpus_;          // null: use_gpu() was not called
+  std::unique_ptr<NcclCalls> by_nccl_;         // with it
   std::atomic<std::uint32_t*> stop_{nullptr};  // its word
   std::uint32_t attempts_ = 0;                 // calls of use_gpu()
   Time looked_ = {};

@@ -68,6 +68,8 @@ class Channel {
     if (block_ == 0 && looks_ >= kLooksPerQuestion * kQuestionsPerHost) tell(&call_.told->waits, 0, 0);
     if (lane() != 0) return;
     PlaceHead* const own = place(rank());
+    if (call_.marks != nullptr)  // it has one block
+      H::store(call_.marks, mark_word(number_, call_.work != Work::mark, call_.number, call_.kind));
     if (call_.blocks > 1) {
       if (H::count(&own->ended_blocks) != call_.blocks) return;
       H::store(&own->ended_blocks, std::uint32_t{0});

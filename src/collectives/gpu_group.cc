@@ -222,9 +222,10 @@ Status GpuGroup::check_memory(const void* address, const char* name) const {
 }
 
 Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
-                        void* stream) {
+                        void* stream, Part part) {
   gpu::Work work = {};
   if (!gpu::work_of(call.kind, work)) return {ErrorCode::unsupported, "it does not run on GPUs"};
+  if (part != Part::whole) work = gpu::Work::nothing;
   const auto source = source_of(stream);
   if (!source) return source.status();
   const int place = places_.place_of(*source);
@@ -258,6 +259,7 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.lines = route.lines;
   made.lines.at = made.units.at;
   made.area_lines = route.area_lines;
+  if (part == Part::exit) made.lines.rounds = made.area_lines.rounds = 0;  // it exchanges nothing
   made.place = static_cast<std::uint32_t>(place);
   made.rank = static_cast<std::uint32_t>(rank_);
   made.size = static_cast<std::uint32_t>(size_);
@@ -265,7 +267,8 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.blocks = route.blocks;
   made.wants_area = route.wants_area ? 1 : 0;
   made.kind = static_cast<std::uint32_t>(call.kind);
-  made.work = work;
+  made.work = part == Part::exit ? gpu::Work::mark : work;
+  made.marks = part == Part::whole ? nullptr : &host_->marks[place];
   made.way = route.way;
   made.combine = combine_of(call.reduction);
 
@@ -276,6 +279,16 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   return cu.check(cu->cuLaunchKernel(kernels_[kernel], route.blocks, 1, 1, route.threads, 1, 1, 0,
                                      static_cast<Stream>(stream), arguments, nullptr),
                   "starting a kernel");
+}
+
+GpuGroup::Watched GpuGroup::watched() const {
+  Watched out{&host_->report, &host_->stop, host_->marks};
+  for (std::size_t rank = 0; rank < mappings_.size(); ++rank) {
+    const bool own = static_cast<int>(rank) == rank_;
+    out.ended[rank] = mappings_[rank].ended;
+    out.scratch[rank] = own ? scratch_ : reinterpret_cast<sys::cuda::Address>(mappings_[rank].address);
+  }
+  return out;
 }
 
 std::optional<gpu::Report> GpuGroup::failure() const {

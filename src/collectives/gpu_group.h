@@ -43,18 +43,34 @@ class GpuGroup {
   void go_by_lines(bool all_keep_lines) { by_lines_ = all_keep_lines; }
   // An error: it is not a stream of this GPU.
   Result<gpu::Source> source_of(void* stream) const;
+  // What a kernel does of a call: all of it; or it stands before what another library does, in a round that finds who
+  // is not there or has called something else; or behind that.
+  enum class Part : std::uint8_t { whole, entry, exit };
   // Enqueues `call`, as check() has accepted it.
-  Status launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout, void* stream);
+  Status launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout, void* stream,
+                Part part = Part::whole);
   // Whether kernels can access that.
   Status check_memory(const void* address, const char* name) const;
   // The first failure of this rank's kernels.
   [[nodiscard]] std::optional<gpu::Report> failure() const;
   // Kernels that wait end soon after it is not 0. Any thread; lives as long as this.
   [[nodiscard]] std::uint32_t* stop_word() { return &host_->stop; }
+  // What a thread of its own looks at, while this lives.
+  struct Watched {
+    const gpu::Report* report = nullptr;
+    const std::uint32_t* stop = nullptr;
+    const std::uint64_t* marks = nullptr;                          // of each place
+    std::array<const std::uint32_t*, gpu::kMostRanks> ended = {};  // Mapping::ended of each other rank
+    std::array<sys::cuda::Address, gpu::kMostRanks> scratch = {};  // of each rank, as this GPU reaches it
+  };
+  [[nodiscard]] Watched watched() const;
+  [[nodiscard]] sys::cuda::Context context() const { return context_; }
+  [[nodiscard]] const std::shared_ptr<const sys::CudaDriver>& driver() const { return driver_; }
 
  private:
   struct HostWords {  // pinned
     gpu::Report report;
+    std::uint64_t marks[gpu::Layout::kPlaces];
     alignas(128) std::uint32_t stop;
     alignas(128) gpu::Told told[gpu::Layout::kPlaces];  // where there is no file
   };

@@ -295,6 +295,7 @@ template <class T, class H>
 FAIRWAY_IN_KERNELS void run_block(const Call& call, unsigned block) {
   Channel<H> channel(call, block);
   if (!channel.enter()) return;
+  if (call.work == Work::mark) return channel.leave();
   const std::uint64_t block_bytes = call.work == Work::nothing ? 0 : call.count * sizeof(T);
   if (channel.lines().rounds != 0)
     run_lines<T>(channel, block_bytes);

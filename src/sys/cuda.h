@@ -21,7 +21,9 @@ using Stream = struct StreamTag*;
 using Event = struct EventTag*;
 using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;
-using Allocation = unsigned long long;  // a handle of virtual memory management
+using Graph = struct GraphTag*;
+using ReadyGraph = struct ReadyGraphTag*;  // cudaGraphExec_t
+using Allocation = unsigned long long;     // a handle of virtual memory management
 
 struct Uuid {
   unsigned char bytes[16];
@@ -69,7 +71,9 @@ inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
 // Attributes of devices: how writes by other devices over the bus are ordered and flushed.
 inline constexpr int kBusFlushOptions = 117, kBusWritesOrdering = 118;
 inline constexpr int kFlushByHost = 1, kOrderedForOwner = 100, kFlushCurrentContext = 0;
-inline constexpr int kPeerAtomics = 3;  // attribute of a pair of devices
+inline constexpr int kPeerAtomics = 3;      // attribute of a pair of devices
+inline constexpr int kCaptureOfThread = 1;  // cuStreamBeginCapture_v2: other threads' calls are not looked at
+inline constexpr int kCaptureRelaxed = 2;   // cuThreadExchangeStreamCaptureMode: this thread's calls end no capture
 inline constexpr int kCaptureActive =
     1;                             // of cuStreamGetCaptureInfo; 0: it does not capture, 2: the capture has failed
 inline constexpr int kDmaBuf = 1;  // handle type for an address range
@@ -146,6 +150,13 @@ inline constexpr int kDmaBuf = 1;  // handle type for an address range
   X(cuMemcpyBatchAsync,                                                                                                \
     (Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t, std::size_t*, Stream)) \
   X(cuStreamGetId, (Stream, unsigned long long*))                                                                      \
+  X(cuThreadExchangeStreamCaptureMode, (int*))                                                                         \
+  X(cuStreamBeginCapture_v2, (Stream, int))                                                                            \
+  X(cuStreamEndCapture, (Stream, Graph*))                                                                              \
+  X(cuGraphInstantiateWithFlags, (ReadyGraph*, Graph, unsigned long long))                                             \
+  X(cuGraphLaunch, (ReadyGraph, Stream))                                                                               \
+  X(cuGraphExecDestroy, (ReadyGraph))                                                                                  \
+  X(cuGraphDestroy, (Graph))                                                                                           \
   X(cuStreamGetCaptureInfo_v2, (Stream, int*, unsigned long long*, void*, void*, void*))
 
 }  // namespace cuda
@@ -162,6 +173,8 @@ class CudaDriver {
     using Event = cuda::Event;
     using Module = cuda::Module;
     using Function = cuda::Function;
+    using Graph = cuda::Graph;
+    using ReadyGraph = cuda::ReadyGraph;
     using Allocation = cuda::Allocation;
     using Uuid = cuda::Uuid;
     using IpcHandle = cuda::IpcHandle;

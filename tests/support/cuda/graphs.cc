@@ -1,5 +1,6 @@
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "support/cuda/stream.h"
 #include "sys/cuda.h"
@@ -8,6 +9,8 @@
 namespace {
 
 constexpr int kNoContextForGraph = 201, kCaptureUnsupported = 900, kCaptureInvalid = 901;
+
+thread_local int mode_of_thread = 0;
 
 standin::Stream& of(void* stream) {
   return *static_cast<standin::Stream*>(stream);
@@ -30,6 +33,10 @@ int cuStreamGetCaptureInfo_v2(fairway::sys::cuda::Stream stream, int* status, un
   const unsigned long long number = of(stream).capture();
   *status = number != 0 ? fairway::sys::cuda::kCaptureActive : 0;
   if (id != nullptr) *id = number;
+  return 0;
+}
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  *mode = std::exchange(mode_of_thread, *mode);
   return 0;
 }
 int cuStreamBeginCapture_v2(void* stream, int) {

@@ -1,0 +1,110 @@
+#include "collectives/way_table.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include <fmt/format.h>
+
+namespace fairway::collectives {
+namespace {
+
+constexpr std::string_view kFirst = "fairway: ways of collectives on streams, format 1";
+constexpr std::string_view kAnyFormat = "fairway: ways of collectives on streams, format ";
+constexpr std::array kKinds{CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_gather,
+                            CollectiveKind::reduce_scatter, CollectiveKind::all_to_all};
+constexpr std::uint64_t kLongest = 100'000'000'000;  // ns; nothing that was measured takes longer
+constexpr std::uint64_t kOfHundred = 97;             // the time of what is faster, at the most
+
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+std::string last_line(std::string_view before) {
+  return fmt::format("end {:016x}\n", hash_of(before));
+}
+
+Status unusable(const std::string& why) {
+  return {ErrorCode::protocol_error, why};
+}
+
+std::optional<WayRow> row_of(const std::string& line) {
+  std::istringstream words(line);
+  std::string kind, how, more;
+  WayRow row;
+  if (!(words >> kind >> how >> row.bytes)) return {};
+  for (std::uint64_t& ns : row.ns)
+    if (!(words >> ns) || ns == 0 || ns > kLongest) return {};
+  if (words >> more) return {};
+  const auto* const found =
+      std::find_if(kKinds.begin(), kKinds.end(), [&](CollectiveKind each) { return to_string(each) == kind; });
+  if (found == kKinds.end() || (how != "graph" && how != "launched")) return {};
+  row.kind = *found;
+  row.captured = how == "graph";
+  return row;
+}
+
+}  // namespace
+
+bool WayRow::is_faster(GpuWay way) const {
+  return ns[static_cast<std::size_t>(way)] * 100 < ns[0] * kOfHundred;
+}
+
+std::string WayTable::text(const std::string& key) const {
+  std::string out = fmt::format("{}\nkey {}\n", kFirst, key);
+  for (const WayRow& row : rows_)
+    out += fmt::format("{} {} {} {} {} {}\n", to_string(row.kind), row.captured ? "graph" : "launched", row.bytes,
+                       row.ns[0], row.ns[1], row.ns[2]);
+  return out + last_line(out);
+}
+
+Result<WayTable> WayTable::parse(const std::string& text, const std::string& key) {
+  if (text.rfind(kAnyFormat, 0) != 0) return unusable("it is no such table");
+  if (text.rfind(std::string(kFirst) + "\n", 0) != 0) return unusable("it is of another format: measure again");
+  const std::size_t end = text.rfind("end ");
+  if (end == std::string::npos || text.substr(end) != last_line(std::string_view(text).substr(0, end)))
+    return unusable("it is cut or damaged: measure again");
+  std::istringstream lines(text.substr(0, end));
+  std::string line;
+  std::getline(lines, line);
+  std::getline(lines, line);
+  if (line != "key " + key)
+    return unusable(fmt::format("it is of another machine or version ({}), and this is {}: measure again",
+                                line.substr(std::min<std::size_t>(line.size(), 4)), key));
+  WayTable table;
+  while (std::getline(lines, line)) {
+    const auto row = row_of(line);
+    if (!row || table.rows_.size() == kMostRows) return unusable(fmt::format("it has a line that is wrong: {}", line));
+    table.add(*row);
+  }
+  return table;
+}
+
+WayTable::Around WayTable::around(CollectiveKind kind, bool captured, std::uint64_t bytes) const {
+  Around out;
+  for (const WayRow& row : rows_) {
+    if (row.kind != kind || row.captured != captured) continue;
+    if (row.bytes <= bytes && (out.below == nullptr || row.bytes > out.below->bytes)) out.below = &row;
+    if (row.bytes >= bytes && (out.above == nullptr || row.bytes < out.above->bytes)) out.above = &row;
+  }
+  return out;
+}
+
+bool WayTable::takes(GpuWay way, CollectiveKind kind, bool captured, std::uint64_t bytes) const {
+  const auto [below, above] = around(kind, captured, bytes);
+  if (below == nullptr && above == nullptr) return false;
+  return (below == nullptr || below->is_faster(way)) && (above == nullptr || above->is_faster(way));
+}
+
+bool WayTable::takes_any(GpuWay way) const {
+  return std::any_of(rows_.begin(), rows_.end(), [way](const WayRow& row) { return row.is_faster(way); });
+}
+
+std::uint64_t bytes_of_all(const Collective& call, int size) {
+  const bool blocks = call.kind == CollectiveKind::all_gather || call.kind == CollectiveKind::reduce_scatter ||
+                      call.kind == CollectiveKind::all_to_all;
+  return call.count * size_of(call.type) * (blocks ? static_cast<std::uint64_t>(size) : 1);
+}
+
+}  // namespace fairway::collectives
