@@ -43,7 +43,7 @@ void Arrivals::return_credits(PeerId peer) {
 }
 
 std::size_t Arrivals::poll(std::span<Notification> notifications) {
-  waiting_.drive_before_poll(!notifications.empty() && !notifications_.empty());
+  (void)waiting_.drive_before_poll(!notifications.empty() && !notifications_.empty());
   std::size_t count = 0;
   PeerId last;
   while (count < notifications.size() && notifications_.pop(notifications[count])) {

@@ -1,9 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <utility>
+
+#include "fairway/request.h"
 
 #include "core/mpsc_queue.h"
 
@@ -40,7 +44,28 @@ class PolledQueue {
   std::mutex consumers_;                  // guards the popping end, among pollers
 };
 
-// Completions for poll(), by slot of the transfer. Never full: a slot is in it at most once.
-using CompletionQueue = PolledQueue<std::uint32_t>;
+// Completions for poll(), by slot of the transfer. Never full: a slot is in it at most once. With Progress::caller who
+// polls makes the step in which most transfers end: their completions go straight to where it wants them, unless an
+// earlier one waits in the queue.
+class CompletionQueue : public PolledQueue<std::uint32_t> {
+ public:
+  using PolledQueue::PolledQueue;
+
+  // ---- whose turn it is to step the workers, around its step ----
+  void offer(std::span<Completion> room) {
+    room_ = room;
+    filled_ = 0;
+  }
+  std::size_t filled() {  // of the room, which is the caller's own again
+    room_ = {};
+    return filled_;
+  }
+  // ---- within that step ----
+  Completion* place() { return filled_ < room_.size() && empty() ? &room_[filled_++] : nullptr; }  // null: push it
+
+ private:
+  std::span<Completion> room_;
+  std::size_t filled_ = 0;
+};
 
 }  // namespace fairway::engine

@@ -165,8 +165,7 @@ Status Submissions::stream_wait(TransferId id, void* stream) {
 }
 
 std::size_t Submissions::poll(std::span<Completion> completions) {
-  waiting_.drive_before_poll(!completions.empty() && !completions_.empty());
-  std::size_t count = 0;
+  std::size_t count = waiting_.drive_before_poll(!completions.empty() && !completions_.empty(), completions);
   std::uint32_t slot = 0;
   while (count < completions.size() && completions_.pop(slot)) {
     if (TransferTable::is_at_once(slot)) {

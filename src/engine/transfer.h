@@ -168,6 +168,12 @@ class TransferTable {
                                                         std::memory_order_acquire, std::memory_order_relaxed);
   }
   void release(std::uint32_t slot) { slots_.release(slot); }
+  // In place of publish(), claim() and release(): of a completion that nobody else has to collect.
+  void collected(std::uint32_t slot) {
+    std::atomic<std::uint32_t>& word = slots_[slot].word;
+    word.store(pack(generation_of(word.load(std::memory_order_relaxed)), Stage::free), std::memory_order_release);
+    slots_.release(slot);
+  }
 
   Transfer& operator[](std::uint32_t slot) { return slots_[slot]; }
   const Transfer& operator[](std::uint32_t slot) const { return slots_[slot]; }

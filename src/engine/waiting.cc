@@ -28,9 +28,11 @@ Time Waiting::deadline(Timeout timeout) const {
   return us > kNever / kMicrosecond ? kNever : after(runtime_.clock.now(), us * kMicrosecond);
 }
 
+// With Progress::caller mostly nobody sleeps on the count: either this sees who does, or that one sees the new count,
+// and with it what there is.
 void Waiting::notice() {
-  notices_.fetch_add(1, std::memory_order_release);
-  runtime_.executor.wake_all(notices_);
+  notices_.fetch_add(1, std::memory_order_seq_cst);
+  if (!by_caller_ || sleepers_.load(std::memory_order_seq_cst) != 0) runtime_.executor.wake_all(notices_);
   if (signal_ != nullptr) signal_->set();
 }
 
@@ -39,7 +41,7 @@ void Waiting::stop() {
   notice();
 }
 
-void Waiting::step_once() {
+std::size_t Waiting::step_once(std::span<Completion> room) {
   const SteppersTurn turn(stepping_);
   const Time now = turn ? runtime_.clock.about(read_) : runtime_.clock.now();
   const auto self = std::this_thread::get_id();
@@ -49,10 +51,12 @@ void Waiting::step_once() {
   polls_.store(in_row ? polls_.load(std::memory_order_relaxed) + 1 : 0, std::memory_order_relaxed);
   if (!in_row) poller_.store(self, std::memory_order_relaxed);
   if (!turn && sleeps_in_turn_.load(std::memory_order_relaxed) && is_polled(now)) signal_->set();
-  if (!turn || stopped_.load(std::memory_order_acquire)) return;
+  if (!turn || stopped_.load(std::memory_order_acquire)) return 0;
   unstepped_.store(0, std::memory_order_relaxed);
-  next_timer_ = workers_.step(now);
+  std::size_t filled = 0;
+  next_timer_ = workers_.step_for(room, filled, now);
   work_left_ = next_timer_ <= now;
+  return filled;
 }
 
 bool Waiting::is_polled(Time now) const {
@@ -62,8 +66,9 @@ bool Waiting::is_polled(Time now) const {
 
 void Waiting::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) {
   if (!by_caller_ || stopped_.load(std::memory_order_acquire)) return runtime_.executor.wait(word, seen, until);
-  if (!step_until(word, seen, until))
-    runtime_.executor.wait(word, seen, std::min(until, after(runtime_.clock.now(), kTakeOver)));
+  if (step_until(word, seen, until)) return;
+  const Asleep asleep(sleepers_);
+  runtime_.executor.wait(word, seen, std::min(until, after(runtime_.clock.now(), kTakeOver)));
 }
 
 bool Waiting::step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) {

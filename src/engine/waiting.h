@@ -1,9 +1,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <thread>
 
 #include "fairway/engine.h"
@@ -15,6 +17,8 @@ namespace fairway::engine {
 // What callers step with Progress::caller: an engine's workers.
 class CallerStepped : public Stepper {
  public:
+  // A step whose completions for poll() may go straight to `room`; `filled`: how many did.
+  virtual Time step_for(std::span<Completion> room, std::size_t& filled, Time now) = 0;
   virtual void slept(Time now) = 0;  // since the last step, on purpose: the caller was not away
 };
 
@@ -33,6 +37,18 @@ class SteppersTurn {
  private:
   std::atomic<bool>& taken_;
   const bool mine_;
+};
+
+// A thread that sleeps, or looks for the last time before it does.
+class Asleep {
+ public:
+  explicit Asleep(std::atomic<std::uint32_t>& count) : count_(count) { count_.fetch_add(1, std::memory_order_seq_cst); }
+  ~Asleep() { count_.fetch_sub(1, std::memory_order_relaxed); }
+  Asleep(const Asleep&) = delete;
+  Asleep& operator=(const Asleep&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>& count_;
 };
 
 // How the callers of one engine wait, and how they learn that it closed. With worker threads callers sleep on a word.
@@ -77,15 +93,15 @@ class Waiting {
 
   // ---- polling ----
   void drive() {  // Progress::caller: one step of the workers, unless another thread steps them
-    if (by_caller_) step_once();
+    if (by_caller_) (void)step_once({});
   }
   // The same before a poll. `any`: there is something to take already: then only one poll in a few makes a step, so
-  // that the workers go on as well.
-  void drive_before_poll(bool any) {
+  // that the workers go on as well. How many completions that step put into `room`.
+  std::size_t drive_before_poll(bool any, std::span<Completion> room = {}) {
     const std::uint32_t calls = undriven_.load(std::memory_order_relaxed);
     const bool steps = !any || calls >= kPollsToAStep;
     undriven_.store(steps ? 0 : calls + 1, std::memory_order_relaxed);
-    if (steps) drive();
+    return steps && by_caller_ ? step_once(room) : 0;
   }
   // Progress::caller: runs `act` in the workers' place, unless another thread steps them, or too many calls went so
   // without a step. False: it did not run.
@@ -100,7 +116,7 @@ class Waiting {
   }
   // For a call that may step the workers but need not: a step, if so many calls went without.
   void drive_if_due() {
-    if (by_caller_ && unstepped_.load(std::memory_order_relaxed) >= kMostUnstepped / 2) step_once();
+    if (by_caller_ && unstepped_.load(std::memory_order_relaxed) >= kMostUnstepped / 2) (void)step_once({});
   }
   void settle() {  // after a poll that returned nothing: clears the descriptor unless something is left
     if (fd_given_.load(std::memory_order_relaxed))
@@ -121,7 +137,7 @@ class Waiting {
   static constexpr std::uint32_t kPollsToAStep = 16;  // of those that find something
 
   void settle_fd();
-  void step_once();
+  std::size_t step_once(std::span<Completion> room);  // how many completions it put there
   // False: another thread steps the workers.
   bool step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until);
   [[nodiscard]] bool is_polled(Time now) const;  // without a pause, so that others need not step
@@ -132,6 +148,7 @@ class Waiting {
   const std::function<bool()> any_left_;
   std::unique_ptr<Signal> signal_;  // from open() on
   std::atomic<std::uint32_t> notices_{0};
+  std::atomic<std::uint32_t> sleepers_{0};  // Progress::caller
   std::atomic<bool> closed_{false};
   std::atomic<bool> stopped_{false};
   std::atomic<bool> fd_given_{false};  // somebody may sleep where we do not see it

@@ -215,6 +215,10 @@ void Worker::deliver(std::uint32_t slot, bool& completed) {
     return;
   }
   const bool to_poll = options.deliver == Deliver::to_poll;
+  if (Completion* const place = to_poll ? services_.completions.place() : nullptr) {
+    *place = std::move(transfer.completion);
+    return services_.transfers.collected(slot);
+  }
   services_.transfers.publish(slot);
   if (to_poll) {
     (void)services_.completions.push(std::uint32_t{slot});

@@ -7,6 +7,7 @@ namespace fairway::engine {
 
 Status Workers::open(Services& services, const TransportFactory& factory, Signal& signal) {
   const EngineOptions& options = services.options;
+  completions_ = &services.completions;
   for (std::uint16_t i = 0; i < options.workers; ++i) {
     auto transports = factory(services.regions, services.runtime);
     if (!transports) return transports.status();
@@ -72,6 +73,13 @@ control::Progress Workers::progress() const {
 Time Workers::step(Time now) {
   Time next = kNever;
   for (const auto& worker : workers_) next = std::min(next, worker->step(now));
+  return next;
+}
+
+Time Workers::step_for(std::span<Completion> room, std::size_t& filled, Time now) {
+  completions_->offer(room);
+  const Time next = step(now);
+  filled = completions_->filled();
   return next;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,6 +43,7 @@ class Workers final : public CallerStepped {
 
   // ---- as one, by the caller whose turn it is ----
   Time step(Time now) override;
+  Time step_for(std::span<Completion> room, std::size_t& filled, Time now) override;
   bool prepare_sleep() override;
   void slept(Time now) override;
 
@@ -52,6 +54,7 @@ class Workers final : public CallerStepped {
 
  private:
   const PeerTable& peers_;
+  CompletionQueue* completions_ = nullptr;  // from open() on
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<Task>> tasks_;
 };

@@ -14,15 +14,15 @@
 
 #include "process/control/child_process.h"
 
-// verbs_work write|read|send|add|pages SIZE QUEUE_PAIRS TIMES: so many operations of that size over verbs to another
-// process, 64 at once (pages: TIMES pages of one request, scattered), for who counts what that takes. Says microseconds
-// for each.
+// verbs_work write|read|send|add|pages SIZE QUEUE_PAIRS TIMES [AT_ONCE]: so many operations of that size over verbs to
+// another process, 64 at once (pages: TIMES pages of one request, scattered), for who counts what that takes. Says
+// microseconds for each.
 namespace {
 
 using namespace fairway;
 using control::ChildProcess;
 
-constexpr std::uint64_t kDepth = 64;
+constexpr std::uint64_t kMostAtOnce = 64;
 
 [[noreturn]] void fail(const Status& why) {
   std::fprintf(stderr, "verbs_work: %s\n", why.to_string().c_str());
@@ -50,7 +50,7 @@ EngineOptions options(const char* device, std::uint32_t queue_pairs) {
 }
 
 void serve(ChildProcess::Line& line, const std::string& work, std::uint64_t size, std::uint64_t bytes,
-           std::uint32_t queue_pairs, std::uint64_t times) {
+           std::uint32_t queue_pairs, std::uint64_t times, std::uint64_t depth) {
   ::prctl(PR_SET_NAME, "far");
   Engine engine = need(Engine::open(options("rxe1", queue_pairs)));
   const Region memory = need(engine.allocate(bytes, Access::all));
@@ -66,8 +66,8 @@ void serve(ChildProcess::Line& line, const std::string& work, std::uint64_t size
   std::array<Completion, 16> done;
   std::uint64_t posted = 0;
   for (std::uint64_t ended = 0; ended < times;) {
-    for (; posted < times && posted - ended < kDepth; ++posted)
-      (void)need(engine.receive(event[0].peer, 1, {memory.id, posted % kDepth * size, size}, polled()));
+    for (; posted < times && posted - ended < depth; ++posted)
+      (void)need(engine.receive(event[0].peer, 1, {memory.id, posted % depth * size, size}, polled()));
     ended += engine.poll(done);
   }
   for (;;) wait();
@@ -76,13 +76,16 @@ void serve(ChildProcess::Line& line, const std::string& work, std::uint64_t size
 }  // namespace
 
 int main(int count, char** words) {
-  if (count != 5) return std::fprintf(stderr, "verbs_work write|read|send|add|pages SIZE QUEUE_PAIRS TIMES\n"), 2;
+  if (count != 5 && count != 6)
+    return std::fprintf(stderr, "verbs_work write|read|send|add|pages SIZE QUEUE_PAIRS TIMES [AT_ONCE]\n"), 2;
   const std::string work = words[1];
   const std::uint64_t size = std::strtoull(words[2], nullptr, 10), times = std::strtoull(words[4], nullptr, 10);
   const auto queue_pairs = static_cast<std::uint32_t>(std::strtoul(words[3], nullptr, 10));
   const bool pages = work == "pages";
-  const std::uint64_t bytes = size * (pages ? times : kDepth);
-  ChildProcess far([&](ChildProcess::Line& line) { serve(line, work, size, bytes, queue_pairs, times); });
+  const std::uint64_t depth = count == 6 ? std::strtoull(words[5], nullptr, 10) : kMostAtOnce;
+  if (depth == 0 || depth > kMostAtOnce) return std::fprintf(stderr, "verbs_work: AT_ONCE is 1 to 64\n"), 2;
+  const std::uint64_t bytes = size * (pages ? times : depth);
+  ChildProcess far([&](ChildProcess::Line& line) { serve(line, work, size, bytes, queue_pairs, times, depth); });
   const std::string address = far.read();
   Engine engine = need(Engine::open(options("rxe0", queue_pairs)));
   const PeerId peer = need(engine.connect(address));
@@ -98,8 +101,8 @@ int main(int count, char** words) {
   const std::uint64_t requests = pages ? 1 : times;
   std::uint64_t posted = 0;
   for (std::uint64_t ended = 0; ended < requests;) {
-    for (; posted < requests && posted - ended < kDepth; ++posted) {
-      const std::uint64_t at = posted % kDepth * size;
+    for (; posted < requests && posted - ended < depth; ++posted) {
+      const std::uint64_t at = posted % depth * size;
       const Slice here{memory.id, at, size};
       if (pages)
         (void)need(engine.write(peer, Paged{memory.id, remote.id, size, size, size, index, index}, polled()));

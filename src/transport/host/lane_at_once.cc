@@ -14,17 +14,26 @@ AtOnce Lane::move_now(const SmallMove& move, RegionId region, Remote& remote) {
   if (remote.method == Method::pending) return AtOnce::later;
   if (remote.method != Method::mapped && remote.method != Method::cma) return AtOnce::never;
   if (remote.method == Method::cma && !pair_->no_cma.empty()) return AtOnce::never;
-  if (tells && !writer_.has_space()) return AtOnce::later;
+  if (tells) {
+    if (!writer_.has_space()) return AtOnce::later;
+    writer_.expect();
+  }
+  const bool reads = move.op == Op::read;
+  std::byte* const there =
+      remote.method == Method::mapped
+          ? remote.place(remote.file->map->address(), remote.file->map->size_bytes(), move.remote_offset, move.length)
+          : nullptr;
+  if (!reads && there != nullptr) {  // another core may have either: both come at once
+    prefetch_to_write(there);
+    __builtin_prefetch(move.local);
+  }
   {
     const Touch touch(*pair_);
     if (!touch.allowed()) return AtOnce::later;  // work() breaks the link
     RegionView::Resolved at;
     const ErrorCode code = pair_->regions.resolve(region, move.remote_offset, move.length, needed_access(move.op), at);
     if (code != ErrorCode::ok) return AtOnce::later;
-    const bool reads = move.op == Op::read;
     if (remote.method == Method::mapped) {
-      std::byte* const there =
-          remote.place(remote.file->map->address(), remote.file->map->size_bytes(), move.remote_offset, move.length);
       if (there == nullptr) return AtOnce::later;
       if (move.length != 0) std::memmove(reads ? move.local : there, reads ? there : move.local, move.length);
     } else if (move.length != 0) {

@@ -154,7 +154,7 @@ Status Lane::reach_into(std::span<const sys::Process::Span> spans, bool read) {
   sys::Process& process = pair_->process;
   const std::uint64_t before = process.system_calls();
   Status moved = read ? process.read(spans) : process.write(spans);
-  counters_.system_calls.fetch_add(process.system_calls() - before, std::memory_order_relaxed);
+  add(counters_.system_calls, process.system_calls() - before);
   return moved;
 }
 
@@ -250,7 +250,7 @@ bool Lane::send(const Record& record, std::span<const std::byte> payload) {
     std::byte* to = writer_.payload(static_cast<std::uint32_t>(payload.size()), false);
     if (to == nullptr) return false;
     std::memcpy(to, payload.data(), payload.size());
-    counters_.copied_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
+    add(counters_.copied_bytes, payload.size());
   }
   if (!writer_.push(record)) return false;
   pushed_ = true;
@@ -272,7 +272,7 @@ bool Lane::send_message(std::span<const std::byte> head, std::span<const std::by
     if (!tail.empty()) std::memcpy(to + head.size(), tail.data(), tail.size());
     if (!writer_.push(record)) return false;
   }
-  counters_.copied_bytes.fetch_add(size, std::memory_order_relaxed);
+  add(counters_.copied_bytes, size);
   pushed_ = true;
   return true;
 }

@@ -34,7 +34,7 @@ void Lane::apply(const Record& record, std::span<const std::byte> payload, bool 
     }
     case RecordType::message:
       events_.add(EventKind::message, link_, payload).peer = peer_;
-      counters_.copied_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
+      add(counters_.copied_bytes, payload.size());
       return;
     case RecordType::answer: return on_answer(record, payload);
     case RecordType::nudge: nudged_ = true; return;
@@ -77,7 +77,7 @@ ErrorCode Lane::reach(const Record& record, std::uint64_t length, Access needed,
     const Op op = record.type == RecordType::fetch_add ? Op::fetch_add : Op::compare_swap;
     if (code == ErrorCode::ok) answer.value = apply_atomic(op, at.address, record.value, record.expected);
   }
-  counters_.copied_bytes.fetch_add(payload.size() + answer.length, std::memory_order_relaxed);
+  add(counters_.copied_bytes, payload.size() + answer.length);
   answer.code = static_cast<std::uint8_t>(code);
   if (!writer_.push(answer, true))
     return fail({ErrorCode::protocol_error, "the peer sends requests but reads no answers"});

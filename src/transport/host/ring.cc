@@ -11,6 +11,12 @@ namespace {
 constexpr std::uint32_t kKeptCells = kMaxRequests;
 constexpr std::uint32_t kKeptBytes = (kMaxRequests + 1) * kMaxPiece;  // one more: a payload never wraps
 
+// What a reader frees together: with fewer, a record's payload and what it skips still fit.
+constexpr std::uint32_t kCellsTogether = 16;
+constexpr std::uint32_t kBytesTogether = 16 * 1024;
+static_assert(kCellsTogether + kKeptCells < kCells);
+static_assert(kBytesTogether + kKeptBytes + 3 * kMessageBytes <= kDataBytes);
+
 // Bytes to skip from `at` so that `size` bytes are contiguous.
 constexpr std::uint32_t skip(std::uint32_t at, std::uint32_t size) {
   const std::uint32_t place = at % kDataBytes;
@@ -84,7 +90,7 @@ bool RingReader::pop(Record& record, std::span<const std::byte>& payload) {
   record = cell.record;
   payload = {};
   ++next_;
-  popped_ = true;
+  answers_ |= record.type == RecordType::answer;
   if (!record.has_payload()) {
     const bool inlined = record.type == RecordType::message;
     malformed_ = inlined && record.length > kInlineBytes;
@@ -101,9 +107,12 @@ bool RingReader::pop(Record& record, std::span<const std::byte>& payload) {
   return true;
 }
 
+// Few that are not answers may stay: however the writer counts them, it has room for its next record.
 bool RingReader::free() {
-  if (!popped_) return false;
-  popped_ = false;
+  if (!answers_ && next_ - freed_ < kCellsTogether && data_ - freed_bytes_ < kBytesTogether) return false;
+  answers_ = false;
+  freed_ = next_;
+  freed_bytes_ = data_;
   from_.freed_bytes.store(data_, std::memory_order_release);
   from_.freed.store(next_, std::memory_order_seq_cst);
   return from_.wants_space.load(std::memory_order_seq_cst) != 0 &&

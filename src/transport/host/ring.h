@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/prefetch.h"
 #include "transport/host/segment.h"
 
 namespace fairway::transport::host {
@@ -20,6 +21,8 @@ class RingWriter {
   // A message that lies in its record: at most kInlineBytes of `head` and `tail`, written straight into the cell.
   bool push_inlined(std::span<const std::byte> head, std::span<const std::byte> tail);
   bool push_immediate(std::uint32_t immediate);  // likewise; of the record nothing else is written
+  // A hint: a record follows soon. The reader looks at its place all the time, so it has to be fetched from there.
+  void expect() const { prefetch_to_write(&to_.cells[next_ % kCells]); }
 
  private:
   bool fits(std::uint32_t cells, std::uint32_t bytes);
@@ -41,7 +44,8 @@ class RingReader {
   // Copies the next record out. False: none. `payload` is readable until free(), and as
   // long as `record`; a hostile peer may still change it.
   bool pop(Record& record, std::span<const std::byte>& payload);
-  // Frees the popped records. True: the writer waits for that, so ring.
+  // Call it after some pops. Frees the popped records, messages and immediates some together; an answer at once, since
+  // the next request counts on its room. True: the writer waits for that, so ring.
   bool free();
   [[nodiscard]] bool malformed() const { return malformed_; }
 
@@ -49,7 +53,8 @@ class RingReader {
   Direction& from_;
   std::uint32_t next_ = 0;
   std::uint32_t data_ = 0;  // end of the popped payloads
-  bool popped_ = false;
+  std::uint32_t freed_ = 0, freed_bytes_ = 0;
+  bool answers_ = false;    // one was popped and not freed
   bool malformed_ = false;  // a record that no RingWriter writes
 };
 

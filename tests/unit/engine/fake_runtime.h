@@ -17,6 +17,7 @@ class FakeRuntime final : private Clock, private Rng, private Executor, private 
   Time time = kSecond;
   std::function<void(Time deadline)> on_sleep = [this](Time deadline) { time = std::max(time, deadline); };
   std::vector<Time> sleeps;  // their deadlines
+  int wakes = 0;             // calls that wake who sleeps
 
   struct Descriptor final : Signal {
     explicit Descriptor(FakeRuntime& on) : runtime(on) {}
@@ -59,7 +60,7 @@ class FakeRuntime final : private Clock, private Rng, private Executor, private 
     sleeps.push_back(deadline);
     on_sleep(deadline);
   }
-  void wake_all(std::atomic<std::uint32_t>&) override {}
+  void wake_all(std::atomic<std::uint32_t>&) override { ++wakes; }
   Result<std::unique_ptr<Channel>> dial(const std::string&, Task&) override { return no("network"); }
   Result<std::unique_ptr<Listener>> listen(const std::string&, Task&) override { return no("network"); }
   Result<bool> is_loopback(const std::string&) override { return no("network"); }
@@ -75,6 +76,10 @@ struct FakeWorkers final : CallerStepped {
     if (on_step) on_step();
     return next == 0 ? now : next;
   }
+  Time step_for(std::span<Completion> room, std::size_t& filled, Time now) override {
+    for (filled = 0; filled < room.size() && to_poll > 0; --to_poll) room[filled++].bytes = 8;
+    return step(now);
+  }
   bool prepare_sleep() override {
     ++prepared;
     return quiet;
@@ -82,6 +87,7 @@ struct FakeWorkers final : CallerStepped {
   void slept(Time) override { ++woken; }
 
   int steps = 0, prepared = 0, woken = 0;
+  int to_poll = 0;     // completions that a step has for who polls
   Time next = kNever;  // when they want to be stepped again; 0: at once
   bool quiet = true;
   std::function<void()> on_step;

@@ -1,5 +1,6 @@
 #include "engine/waiting.h"
 
+#include <array>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -68,6 +69,43 @@ TEST(Waiting, ACallerMayActInTheWorkersPlaceBetweenTwoSteps) {
   EXPECT_EQ(w.workers.steps, steps + 1);
   w.waiting.stop();
   EXPECT_FALSE(act());
+}
+
+TEST(Waiting, AStepOfAPollPutsCompletionsIntoItsRoom) {
+  Waiter w(Progress::caller);
+  std::array<Completion, 2> room;
+  w.workers.to_poll = 3;
+  w.workers.on_step = [&] { EXPECT_EQ(w.waiting.drive_before_poll(false, room), 0u) << "inside a step"; };
+  EXPECT_EQ(w.waiting.drive_before_poll(true, room), 0u) << "something is there already: no step";
+  EXPECT_EQ(w.waiting.drive_before_poll(false, room), 2u);
+  EXPECT_EQ(room[1].bytes, 8u);
+  w.waiting.drive();
+  EXPECT_EQ(w.workers.to_poll, 1) << "nobody polls in this one";
+  EXPECT_EQ(w.waiting.drive_before_poll(false, room), 1u);
+  w.workers.to_poll = 1;
+  w.waiting.stop();
+  EXPECT_EQ(w.waiting.drive_before_poll(false, room), 0u);
+  Waiter threads(Progress::threads);
+  threads.workers.to_poll = 1;
+  EXPECT_EQ(threads.waiting.drive_before_poll(false, room), 0u);
+}
+
+TEST(Waiting, ANoticeWakesThoseWhoSleepAndCostsNothingWhereNobodyDoes) {
+  Waiter w(Progress::caller);
+  w.waiting.notice();
+  EXPECT_EQ(w.fake.wakes, 0);
+  w.workers.on_step = [&] {  // who waits meanwhile does not step: it sleeps on the count of notices
+    w.fake.on_sleep = [&](Time) { w.waiting.notice(); };
+    w.waiting.wait_for_notice(kNever);
+  };
+  w.waiting.drive();
+  EXPECT_EQ(w.fake.wakes, 1);
+  w.waiting.notice();
+  EXPECT_EQ(w.fake.wakes, 1);
+  EXPECT_TRUE(w.fake.descriptor->is_set) << "who sleeps on the descriptor is told in any case";
+  Waiter threads(Progress::threads);
+  threads.waiting.notice();
+  EXPECT_EQ(threads.fake.wakes, 1);
 }
 
 TEST(Waiting, ACallerStepsUntilItsWordChanges) {
