@@ -77,8 +77,7 @@ struct Collective {
   // Host memory (stream_run: of GPUs) at any alignment, borrowed until the operation has ended. They may be the same
   // memory where a rank's output lies in its input's place: input == output (all_reduce, reduce, broadcast; all_to_all
   // on all ranks or none), input == output + rank * count (all_gather; gather at the root), output == input + rank *
-  // count (reduce_scatter; scatter at the root). They must not overlap otherwise. A rank without input or output by the
-  // kind may pass null.
+  // count (reduce_scatter; scatter at the root). They must not overlap otherwise. Null where the kind has none.
   const void* input = nullptr;
   void* output = nullptr;
   std::size_t count = 0;  // elements, see the kinds
@@ -98,8 +97,7 @@ struct Collective {
 struct CommunicatorOptions {
   // The same on every rank, and unique among the communicators of an engine.
   std::string name = "world";
-  // Every operation ends within this time, and so does create(). Choose it longer than any rank may come late to a
-  // call.
+  // Every operation, and create(), end within this time. Choose it longer than any rank may come late to a call.
   Timeout timeout = std::chrono::seconds(30);
   // Longest piece of a message, and the room for it. A communicator takes 8 slots for each other rank. 0: 64 KiB, 256
   // KiB where the addresses name several hosts, less with many ranks, so that the slots take 16 MiB.
@@ -150,6 +148,7 @@ struct OperationId {
   std::uint64_t number = 0;  // 0: none. Operations of a communicator are numbered from 1, the same on every rank
   explicit operator bool() const { return number != 0; }
 };
+
 struct MessageId {
   std::uint64_t number = 0;  // 0: none
   explicit operator bool() const { return number != 0; }
@@ -174,8 +173,7 @@ class FAIRWAY_API Communicator {
  public:
   // Joins rank `rank` of addresses.size(). addresses[i] is the address of rank i's engine, or its name in the engine's
   // directory; the own one is not used. Returns when every rank has joined.
-  // Errors: invalid_argument; unreachable, authentication_failed and others of Engine::connect(), timed_out: they name
-  // the rank.
+  // Errors: invalid_argument; those of Engine::connect() and timed_out, which name the rank.
   static Result<Communicator> create(Engine& engine, int rank, std::span<const std::string> addresses,
                                      const CommunicatorOptions& options = {});
   // The communicator of all ranks of this job, over an engine that lives as long as the last communicator made of it.
@@ -208,12 +206,11 @@ class FAIRWAY_API Communicator {
   Status wait(OperationId operation);
 
   // ---- GPU memory, among at most 8 ranks of one host whose GPUs reach each other ----
-  // Collective: each rank with its GPU, as CUDA numbers them. Takes 14 MiB of its memory, and milliseconds (with NCCL
+  // Collective: each rank with its GPU, as CUDA numbers them. Takes 15.5 MiB of its memory, and milliseconds (with NCCL
   // more of both); may wait for running kernels. unsupported, on every rank: one of them cannot, and which.
   Status use_gpu(int gpu, const GpuOptions& options = {});
-  // Collective, after use_gpu(): measures operations of up to so many bytes by Fairway and by NCCL in turns, for a
-  // while. Rank 0 writes the table, which later calls of use_gpu() read; `compare`: then it measures what they choose.
-  // The figures as text. Errors: unsupported, no NCCL; of use_gpu() and stream_run().
+  // Collective, after use_gpu(): measures operations of up to so many bytes by Fairway and NCCL in turns; rank 0 writes
+  // the table for later use_gpu(). `compare`: what they choose, too. The figures as text. Errors: unsupported, no NCCL.
   Result<std::string> measure_gpu(std::size_t most_bytes = 64 << 20, bool compare = false);
   // Who would do an operation on a stream, or in a capture, and why.
   [[nodiscard]] std::string explain_stream(const Collective& operation, bool captured = false) const;
@@ -223,9 +220,8 @@ class FAIRWAY_API Communicator {
   // those that wait end soon, later ones at once, and the memory of any is undefined. Let the streams end before the
   // communicator does, and launch no graph after it.
   Status stream_run(const Collective& operation, void* stream);
-  // Ok, or how an operation on a stream has failed, as far as this rank knows: look once the stream has ended. With
-  // Progress::caller, look now and then while it runs, too: kernels end soon after a rank has died, once the engine
-  // knows.
+  // Ok, or how an operation on a stream has failed, as far as this rank knows: look once the stream has ended, and with
+  // Progress::caller now and then before, so that kernels end soon after a rank has died.
   Status stream_status();
 
   // Messages between two ranks, apart from the collectives: matched by (rank, tag), in order. The memory is borrowed
@@ -234,6 +230,7 @@ class FAIRWAY_API Communicator {
   Status send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0, Timeout timeout = Timeout{0});
   Status receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag = 0, std::size_t* received = nullptr,
                  Timeout timeout = Timeout{0});
+
   // The same, asynchronous: a group of messages is started, then each waited for, in any order; test() and wait() are
   // as for operations. Those that have not ended when the communicator does are taken back.
   Result<MessageId> start_send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0,
@@ -250,10 +247,12 @@ class FAIRWAY_API Communicator {
   // leaves out ranks that live, such as one that froze; those must not call it. Errors as create(); if another rank
   // dies meanwhile, call it again.
   Result<Communicator> shrink(std::span<const int> without = {});
+
   // A communicator with more ranks: these, in the same order, and behind them the engines at `added`. Collective, all
   // with the same arguments. Each of those calls create() with the same `options`, whose name nobody has used, and with
   // all addresses in that order. This communicator stays. Errors as create().
   Result<Communicator> grow(std::span<const std::string> added, const CommunicatorOptions& options);
+
   // Ends it at once, as if this rank had died: the other ranks get an error that names it, and their shrink() leaves it
   // out. May be called by any thread while another is inside a call, which then ends with `cancelled`, mostly within 10
   // ms; only shrink() and grow() may go on up to their timeout. Not while the communicator is moved or destroyed. What

@@ -44,8 +44,7 @@ struct PeerEvent {
 // Result of Engine::submit.
 struct Submitted {
   std::size_t taken = 0;  // requests accepted, from the first on
-  // When fewer were accepted than offered. ok: the queue is full, try again when writable(). Else: why request [taken]
-  // is invalid.
+  // When fewer were accepted than offered. ok: the queue is full until writable(). Else: why [taken] is invalid.
   Status status;
 };
 
@@ -155,8 +154,7 @@ class FAIRWAY_API Engine {
                                   const RequestOptions& options = {});
 
   // ---- completion ----
-  // Waits for a transfer with Deliver::to_wait. Returns its completion once; after that, not_found. timed_out: the
-  // transfer goes on.
+  // Waits for a transfer with Deliver::to_wait. Returns its completion once, then not_found. timed_out: it goes on.
   Result<Completion> wait(TransferId id, Timeout timeout = kForever);
   // Makes a CUDA stream (cudaStream_t, not the default one) wait: work enqueued on it from now on starts after the
   // transfer has completed, with ok or an error. The host does not wait. The caller must still make progress and

@@ -24,8 +24,7 @@ constexpr bool includes(Access granted, Access needed) {
   return (static_cast<std::uint8_t>(granted) & static_cast<std::uint8_t>(needed)) == static_cast<std::uint8_t>(needed);
 }
 
-// Facts about memory that its address does not tell. Whether it is pinned or a GPU's need not be said: the driver is
-// asked.
+// Facts about memory that its address does not tell. The driver is asked whether it is pinned or a GPU's.
 struct MemorySource {
   MemoryKind kind = MemoryKind::host;
   // The file that backs the memory (memfd_create, MAP_SHARED), so that peers on this host can map it: one copy instead

@@ -18,8 +18,7 @@ struct Extent {
   RemoteAddress remote = {};
 };
 
-// `count` blocks of first.local.length bytes each. Block i starts i strides after the first, on each side. Strides are
-// in bytes.
+// `count` blocks of first.local.length bytes each. Block i starts i strides, in bytes, after the first on each side.
 struct Strided {
   Extent first = {};
   std::uint64_t local_stride = 0;
