@@ -150,7 +150,10 @@ void Communicator::State::step(bool may_wait) {
     tell(words.steps, words.steps + 1);
     Blocked blocked;
     if (const Fault fault = running.advance(lanes, blocked); !fault.status) return fail(running, fault);
-    if (blocked.on == Blocked::On::nothing) return finish_front(running.release(engine));
+    if (blocked.on == Blocked::On::nothing) {
+      if (running.looks_last && !hear(running.number())) return;
+      return finish_front(running.release(engine));
+    }
     if (may_wait && lanes.comes_at_once(blocked)) continue;
     const Time now = Clock::now();
     if (!running.waited) set_deadline(running, now);  // mapped lanes: until now it has only looked at memory
@@ -158,7 +161,10 @@ void Communicator::State::step(bool may_wait) {
     progress.waits(blocked.peer, running.step(), running.steps());
     if (running.has_results() && running.is_released()) {
       if (running.settled == Time::max()) running.settled = now + kSettle;
-      if (now >= running.settled) return finish_front({});
+      if (now >= running.settled) {
+        if (running.looks_last && !hear(running.number())) return;
+        return finish_front({});
+      }
     }
     if (now - looked_ >= kSlice || now >= running.deadline) {
       looked_ = now;
@@ -289,7 +295,10 @@ void Communicator::State::abort() {
   alarms.raise_beside(alarm);
 }
 
+// A rank that comes late looks at its first step, when it may not have read yet what the others told it meanwhile. Once
+// what it sent has arrived it has: a peer's answer comes behind all that the peer has said before.
 void Communicator::State::look(Running& running, const Blocked& blocked) {
+  running.looks_last = true;
   const auto ask_all = [this] {
     for (int other = 0; other < size(); ++other)
       if (other != rank() && alarms.gone(other)) lanes.ask(other);

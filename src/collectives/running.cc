@@ -101,7 +101,7 @@ void Running::again(const Collective& call, std::uint64_t number) {
   scratch_.resize(schedule_.scratch_bytes);
   next_ = 0;
   deadline = first_look = second_look = settled = Time::max();
-  begun = waited = looked_once = looked_twice = false;
+  begun = waited = looked_once = looked_twice = looks_last = false;
 }
 
 std::byte* Running::at(Place place) {

@@ -61,6 +61,7 @@ class Running {
   Time deadline = Time::max(), first_look = Time::max(), second_look = Time::max();
   Time settled = Time::max();  // has_results(), and its last messages have had time to arrive
   bool begun = false, waited = false, looked_once = false, looked_twice = false;
+  bool looks_last = false;  // it has looked around: once more before it ends well
 
  private:
   Fault go_on(Lanes& lanes, Blocked& blocked);
