@@ -41,15 +41,17 @@ Status Lanes::collect(int& peer) {
       if (Status status = finished(one, *done, peer); !status) return status;
     }
   }
-  if (!mapped_)
-    for (int other = 0; other < size(); ++other) give_back(other);
+  if (!all_mapped())
+    for (int other = 0; other < size(); ++other)
+      if (!is_mapped(other)) give_back(other);
   return {};
 }
 
 Blocked Lanes::outgoing_left() const {
   if (in_flight_ != 0)
     for (const Outgoing& one : outgoing_)
-      if (one.transfer && (!one.only_tells || mapped_)) return {Blocked::On::transfer, one.peer, 0, 0, one.transfer};
+      if (one.transfer && (!one.only_tells || is_mapped(one.peer)))
+        return {Blocked::On::transfer, one.peer, 0, 0, one.transfer};
   if (!touched_.empty()) return {Blocked::On::transfer, touched_.front()};  // a bell that had no room
   return {};
 }

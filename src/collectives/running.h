@@ -34,7 +34,7 @@ class Running {
 
   // Much data is sent straight from the caller's memory from here on, if that can be registered and the schedule does
   // not change what it has just sent.
-  void send_in_place(Engine& engine);
+  void send_in_place(Lanes& lanes);
   void enter(Lanes& lanes) const { lanes.enter(header_); }
   // Ends send_in_place(). ok: no transfer refers to the caller's memory.
   Status release(Engine& engine);
