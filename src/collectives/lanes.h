@@ -83,7 +83,7 @@ class Lanes {
   [[nodiscard]] Blocked send_blocked(int peer) {
     if (!is_mapped(peer)) return send_blocked_by_engine(peer);
     if (pair(peer).has_room()) return {};
-    return slots_owed() ? outgoing_blocked() : Blocked{Blocked::On::slot, peer};
+    return slots_owed() ? oldest_outgoing() : Blocked{Blocked::On::slot, peer};
   }
   Status send(int peer, const Header& header, const void* payload) {
     if (!is_mapped(peer)) return send_by_engine(peer, header, payload);
@@ -97,7 +97,7 @@ class Lanes {
   [[nodiscard]] Blocked receive_blocked(int peer) {
     if (!is_mapped(peer)) return receive_blocked_by_engine(peer);
     if (pair(peer).has_message()) return {};
-    return slots_owed() ? outgoing_blocked() : Blocked{Blocked::On::message, peer};
+    return slots_owed() ? oldest_outgoing() : Blocked{Blocked::On::message, peer};
   }
   // Of the message that receive_blocked() found; until done_with(). Whether it is surely of the call that this rank is
   // in, and a piece of so many bytes; else look at header_of().
@@ -207,6 +207,7 @@ class Lanes {
   void done_by_engine(int peer);
   Outgoing* free_outgoing();
   Blocked outgoing_blocked();
+  [[nodiscard]] Blocked oldest_outgoing() const;
   Status finished(Outgoing& outgoing, const Completion& completion, int& peer);
   Status write(int peer, const Extent* extent, std::uint32_t immediate, Outgoing& one);
   Status write_message(int peer, const Extent& extent, Outgoing& one);

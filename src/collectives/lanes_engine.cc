@@ -60,13 +60,18 @@ Blocked Lanes::send_blocked_by_engine(int peer) {
   const Lane& lane = lanes_[static_cast<std::size_t>(peer)];
   const std::uint32_t credits = own_bell(peer);
   if (const std::uint64_t given = counted(credits); lane.sent - given * kGivenBack >= kSlots)
-    return slots_owed() ? outgoing_blocked()
+    return slots_owed() ? oldest_outgoing()
                         : Blocked{Blocked::On::counter, peer, credits, baseline(credits) + given + 1, {}};
   return outgoing_blocked();
 }
 
 Blocked Lanes::outgoing_blocked() {
   if (free_outgoing() != nullptr && engine_.writable()) return {};
+  return oldest_outgoing();
+}
+
+// What a rank waits for that has no room in the engine. Of no transfer: the engine is full of others' requests.
+Blocked Lanes::oldest_outgoing() const {
   // The oldest one ends first. A rank that waited for a later one would send to many peers at half the rate.
   const Outgoing* oldest = &outgoing_.front();
   for (const Outgoing& one : outgoing_)
@@ -121,7 +126,7 @@ Status Lanes::send_rest_from(int peer, const Slice& payload) {
 
 Blocked Lanes::receive_blocked_by_engine(int peer) {
   const Lane& lane = lanes_[static_cast<std::size_t>(peer)];
-  if (slots_owed()) return outgoing_blocked();
+  if (slots_owed()) return oldest_outgoing();
   const std::uint32_t counter = own_counter(peer, lane.taken);
   const std::uint64_t need = lane.taken / kSlots + 1;
   if (counted(counter) < need) return {Blocked::On::counter, peer, counter, baseline(counter) + need, {}};
