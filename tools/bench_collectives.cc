@@ -23,6 +23,7 @@ struct CollectiveOptions {
   std::vector<std::string> operations{"all_reduce"};
   std::vector<std::string> via;
   bool namespaces = false;
+  int per_host = 1;
   std::vector<std::string> beside;
   std::vector<std::uint64_t> sizes;
   std::string type = "f32", reduction = "sum", algorithm = "automatic";
@@ -86,6 +87,8 @@ class CollectiveRun {
         if (tool != "gloo")
           return {ErrorCode::invalid_argument, fmt::format("--namespaces: only gloo runs beside it, not {}", tool)};
     }
+    if (options_.per_host > 1 && !options_.namespaces)
+      return {ErrorCode::invalid_argument, "--per-host: without --namespaces all ranks are on this host"};
     for (const std::string& text : options_.ranks) {
       const int ranks = std::atoi(text.c_str());
       if (ranks < 1 || ranks > kMostRanks || fmt::format("{}", ranks) != text)
@@ -116,7 +119,7 @@ class CollectiveRun {
     for (const std::string& path : options_.via)
       for (const int ranks : ranks_) {
         if (options_.namespaces) {
-          auto network = RankNetwork::make(ranks);
+          auto network = RankNetwork::make(ranks, options_.per_host);
           if (!network) return network.status().with_context("--namespaces");
           network_ = std::move(*network);
           const auto rate = network_->socket_rate();
@@ -176,6 +179,7 @@ class CollectiveRun {
         row.version = version_of_package(*beside[r]);
         row.path = row.tool == "gloo" ? "tcp" : path;
         row.namespaces = options_.namespaces;
+        row.per_host = options_.per_host;
         row.us = median(theirs[r][i]);
         row.ratio = ratio_of(theirs[r][i], times[i]);
         add(row);
@@ -206,7 +210,9 @@ class CollectiveRun {
     row.algorithm = timed->algorithm;
     row.us = median(times);
     row.namespaces = options_.namespaces;
-    row.bound_us = options_.namespaces ? network_bound_us(work, sockets_.back().second, rates_.cores)
+    row.per_host = options_.per_host;
+    const int hosts = (work.ranks + options_.per_host - 1) / options_.per_host;
+    row.bound_us = options_.namespaces ? network_bound_us(work, hosts, sockets_.back().second, rates_.cores)
                                        : bound_us(work, path, rates_);
     row.wrong += timed->wrong;
     wrong_ += timed->wrong;
@@ -237,8 +243,7 @@ class CollectiveRun {
 Exit run_collectives(Tool& tool, CollectiveOptions& options) {
   if (options.via.empty()) options.via = {options.namespaces ? "tcp" : "shm"};
   if (options.rank >= 0) {
-    const Status status =
-        be_rank(options.rank, std::atoi(options.ranks.front().c_str()), options.via.front(), options.listen);
+    const Status status = be_rank(options.rank, std::atoi(options.ranks.front().c_str()), options.via, options.listen);
     return status ? Exit::done : tool.print(fmt::format("{}{}\n", kCannot, status.message()));
   }
   const std::pair<const char*, std::string> outputs[] = {
@@ -273,12 +278,17 @@ void add_bench_collectives(Tool& tool, CLI::App& bench) {
       ->capture_default_str();
   command.add_option("--algorithm", options->algorithm, "Force one: direct, ring, bruck (default: as the size asks)")
       ->check(one_of({"automatic", "one_shot", "direct", "recursive_doubling", "ring", "binomial", "chain", "bruck",
-                      "dissemination"}));
+                      "dissemination", "hierarchical"}));
   add_via(command, options->via, "Transports, one after the other (default: shm; tcp with --namespaces)",
           Via::transports);
   command.add_flag(
       "--namespaces", options->namespaces,
       "Give each rank a network namespace, joined by veth pairs and a bridge, as a host of its own; needs root");
+  command
+      .add_option("--per-host", options->per_host,
+                  "With --namespaces: ranks in each, which reach each other by shm; consecutive ones")
+      ->check(CLI::Range(1, kMostRanks))
+      ->capture_default_str();
   add_names(command, "--beside", options->beside, "Run these in turns with it, where installed: gloo,mpi,openmpi,mpich",
             {"gloo", "mpi", "openmpi", "mpich"});
   command.add_option("--turns", options->turns, "How often each row is measured; more give a narrower interval")

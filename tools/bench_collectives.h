@@ -44,7 +44,8 @@ struct CollectiveRow {
   std::uint64_t rounds = 0;
   std::string algorithm;    // that was taken
   double us = 0;            // median over turns of: a loop of rounds, at the slowest rank, divided by the rounds
-  bool namespaces = false;  // each rank has a network namespace of its own
+  bool namespaces = false;  // each host has a network namespace of its own
+  int per_host = 1;         // ranks in each of them
   double bound_us = 0;      // what moving and combining takes at the least; 0: unknown
   std::uint64_t wrong = 0;
   Ratio ratio = {};  // a rival's time / ours
@@ -82,13 +83,16 @@ struct Timed {
   std::uint64_t wrong = 0;
   std::string algorithm;
 };
-// A network namespace for each rank, joined by veth pairs and a bridge, which is in one more: nothing of it is seen
-// outside, and it goes with its owner and the ranks. A resource.
+// A network namespace for each rank, or for so many, joined by veth pairs and a bridge, which is in one more: nothing
+// of it is seen outside, and it goes with its owner and the ranks. A resource.
 class RankNetwork {
  public:
   static std::string why_not();  // empty: it can be tried here
-  static Result<std::unique_ptr<RankNetwork>> make(int ranks);
-  [[nodiscard]] const sys::NetworkNamespace& of(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  static Result<std::unique_ptr<RankNetwork>> make(int ranks, int per_host);
+  [[nodiscard]] const sys::NetworkNamespace& of(int rank) const {
+    return hosts_[static_cast<std::size_t>(rank / per_host_)];
+  }
+  [[nodiscard]] int per_host() const { return per_host_; }
   [[nodiscard]] std::string address(int rank) const;
   [[nodiscard]] std::string interface() const;  // the same name in each
   [[nodiscard]] std::string files() const;      // "/proc/1/fd/7:/proc/1/fd/8": of each rank, while this lives
@@ -98,10 +102,11 @@ class RankNetwork {
  private:
   RankNetwork() = default;
   sys::NetworkNamespace hub_;
-  std::vector<sys::NetworkNamespace> ranks_;
+  std::vector<sys::NetworkNamespace> hosts_;
+  int ranks_ = 0, per_host_ = 1;
 };
 // The least that the bytes take at that rate; 0: unknown.
-double network_bound_us(const CollectiveWork& work, double socket_rate, unsigned cores);
+double network_bound_us(const CollectiveWork& work, int hosts, double socket_rate, unsigned cores);
 
 // So many processes of this program. A resource.
 class RankGroup {
@@ -116,7 +121,7 @@ class RankGroup {
   double join_ms_ = 0;
 };
 // In such a process; until standard input ends. `listen`: its address in a network; empty: loopback.
-Status be_rank(int rank, int ranks, const std::string& path, const std::string& listen);
+Status be_rank(int rank, int ranks, const std::vector<std::string>& paths, const std::string& listen);
 
 // ---- what it can take at the least ----
 // Rates of this machine, measured when the command starts, bytes per second.

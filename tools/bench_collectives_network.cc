@@ -60,18 +60,20 @@ std::string RankNetwork::why_not() {
   return "";
 }
 
-Result<std::unique_ptr<RankNetwork>> RankNetwork::make(int ranks) {
+Result<std::unique_ptr<RankNetwork>> RankNetwork::make(int ranks, int per_host) {
   auto network = std::unique_ptr<RankNetwork>(new RankNetwork);
+  network->ranks_ = ranks;
+  network->per_host_ = per_host;
   auto hub = sys::NetworkNamespace::make();
   if (!hub) return hub.status();
   network->hub_ = std::move(*hub);
   if (Status status = ip(network->hub_, "link add bridge0 type bridge"); !status) return status;
   if (Status status = ip(network->hub_, "link set dev bridge0 up"); !status) return status;
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = 0; rank < ranks; rank += per_host) {
     auto made = sys::NetworkNamespace::make();
     if (!made) return made.status();
-    network->ranks_.push_back(std::move(*made));
-    const sys::NetworkNamespace& own = network->ranks_.back();
+    network->hosts_.push_back(std::move(*made));
+    const sys::NetworkNamespace& own = network->hosts_.back();
     // ip takes a file for a namespace; the rank's is open in this process.
     for (const std::string& words : {fmt::format("link add rank{} type veth peer name {} netns /proc/{}/fd/{}", rank,
                                                  kInterface, ::getpid(), own.fd()),
@@ -86,7 +88,7 @@ Result<std::unique_ptr<RankNetwork>> RankNetwork::make(int ranks) {
 }
 
 std::string RankNetwork::address(int rank) const {
-  return fmt::format("10.78.0.{}", rank + 1);
+  return fmt::format("10.78.0.{}", rank / per_host_ + 1);
 }
 
 std::string RankNetwork::interface() const {
@@ -95,13 +97,13 @@ std::string RankNetwork::interface() const {
 
 std::string RankNetwork::files() const {
   std::string files;
-  for (const sys::NetworkNamespace& rank : ranks_)
-    files += fmt::format("{}/proc/{}/fd/{}", files.empty() ? "" : ":", ::getpid(), rank.fd());
+  for (int rank = 0; rank < ranks_; ++rank)
+    files += fmt::format("{}/proc/{}/fd/{}", files.empty() ? "" : ":", ::getpid(), of(rank).fd());
   return files;
 }
 
 Result<double> RankNetwork::socket_rate() const {
-  if (ranks_.size() < 2) return 0.0;
+  if (hosts_.size() < 2) return 0.0;
   const auto failed = [] {
     return Status(ErrorCode::system_error, fmt::format("sockets between two namespaces: {}", std::strerror(errno)));
   };
@@ -112,14 +114,14 @@ Result<double> RankNetwork::socket_rate() const {
   auto* where = reinterpret_cast<sockaddr*>(&at);
   sys::Fd listener, first, second;
   {
-    const sys::InNamespace inside(ranks_[0]);
+    const sys::InNamespace inside(hosts_[0]);
     listener = sys::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::bind(listener.get(), where, length) != 0 || ::listen(listener.get(), 1) != 0 ||
         ::getsockname(listener.get(), where, &length) != 0)
       return failed();
   }
   {
-    const sys::InNamespace inside(ranks_[1]);
+    const sys::InNamespace inside(hosts_[1]);
     second = sys::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::connect(second.get(), where, length) != 0) return failed();
   }
@@ -139,10 +141,10 @@ Result<double> RankNetwork::socket_rate() const {
   return best;
 }
 
-// What all ranks send, at the rate of sockets between two of them; as many pairs at a time as there are cores for.
-double network_bound_us(const CollectiveWork& work, double socket_rate, unsigned cores) {
-  if (socket_rate == 0 || work.ranks < 2) return 0;
-  const double n = work.ranks, s = static_cast<double>(work.whole());
+// What all hosts send, at the rate of sockets between two of them; as many pairs at a time as there are cores for.
+double network_bound_us(const CollectiveWork& work, int hosts, double socket_rate, unsigned cores) {
+  if (socket_rate == 0 || hosts < 2) return 0;
+  const double n = hosts, s = static_cast<double>(work.whole());
   const double pairs = std::max(1.0, std::min<double>(n, cores) / 2);
   double sent = 0;
   switch (work.kind) {

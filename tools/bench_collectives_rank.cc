@@ -86,8 +86,11 @@ Result<std::unique_ptr<RankGroup>> RankGroup::start(int ranks, const std::string
   std::string addresses;
   for (int rank = 0; rank < ranks; ++rank) {
     group->ranks_.push_back(std::make_unique<OtherProcess>());
-    std::vector<std::string> words{
-        "bench", "collectives", "--rank", fmt::format("{}", rank), "--ranks", fmt::format("{}", ranks), "--via", path};
+    const bool shares = network != nullptr && network->per_host() > 1;  // its host with other ranks
+    std::vector<std::string> words{"bench",   "collectives",
+                                   "--rank",  fmt::format("{}", rank),
+                                   "--ranks", fmt::format("{}", ranks),
+                                   "--via",   shares ? "shm," + path : path};
     std::optional<sys::InNamespace> inside;
     if (network != nullptr) {
       words.insert(words.end(), {"--listen", network->address(rank) + ":0"});
@@ -126,11 +129,11 @@ Result<Timed> RankGroup::run(const CollectiveWork& work, std::uint64_t rounds) {
   return all;
 }
 
-Status be_rank(int rank, int ranks, const std::string& path, const std::string& listen) {
+Status be_rank(int rank, int ranks, const std::vector<std::string>& paths, const std::string& listen) {
   EngineOptions options;
   options.name = fmt::format("rank-{}", rank);
   options.progress = Progress::caller;
-  options.transports = {path};
+  options.transports = paths;
   if (!listen.empty()) {
     options.listen = listen;
     options.job_key =

@@ -29,7 +29,10 @@ std::string reduction_text(const CollectiveWork& work) {
 
 std::string panel_of(const CollectiveRow& row) {
   return fmt::format("{} over {}{}, {} ranks, {}", to_string(row.work.kind), row.path,
-                     row.namespaces ? " between namespaces" : "", row.work.ranks, to_string(row.work.type));
+                     !row.namespaces     ? std::string()
+                     : row.per_host == 1 ? std::string(" between namespaces")
+                                         : fmt::format(" and shm, {} ranks in each namespace", row.per_host),
+                     row.work.ranks, to_string(row.work.type));
 }
 
 Fields fields(const CollectiveRow& row) {
@@ -40,6 +43,7 @@ Fields fields(const CollectiveRow& row) {
           {"path", row.path, true},
           {"ranks", fmt::format("{}", work.ranks)},
           {"namespaces", row.namespaces ? "true" : "false"},
+          {"per_host", row.namespaces ? fmt::format("{}", row.per_host) : fmt::format("{}", work.ranks)},
           {"type", std::string(to_string(work.type)), true},
           {"reduction", reduction_text(work), true},
           {"bytes", fmt::format("{}", work.whole())},
@@ -161,7 +165,7 @@ std::string collective_end(const std::vector<CollectiveRival>& rivals, const Mac
         rate_text(rates.copy), rates.cores);
   else
     text += fmt::format(
-        "expected: what all ranks send, at the rate of bare sockets between two namespaces, both ways "
+        "expected: what all hosts send, at the rate of bare sockets between two namespaces, both ways "
         "together; {} cores.\n",
         rates.cores);
   for (const auto& [ranks, rate] : sockets)

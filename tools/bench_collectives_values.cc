@@ -175,8 +175,9 @@ Result<Reduction> reduction_of(const std::string& name) {
 
 Result<Algorithm> algorithm_of(const std::string& name) {
   constexpr Algorithm kAll[] = {
-      Algorithm::automatic, Algorithm::one_shot, Algorithm::direct, Algorithm::recursive_doubling, Algorithm::ring,
-      Algorithm::binomial,  Algorithm::chain,    Algorithm::bruck,  Algorithm::dissemination};
+      Algorithm::automatic,     Algorithm::one_shot,    Algorithm::direct, Algorithm::recursive_doubling,
+      Algorithm::ring,          Algorithm::binomial,    Algorithm::chain,  Algorithm::bruck,
+      Algorithm::dissemination, Algorithm::hierarchical};
   return named<Algorithm>(name, kAll, "--algorithm");
 }
 

@@ -193,7 +193,7 @@ void add_sim(Tool& tool) {
           .add_option("--collectives", options->collectives.ranks,
                       "Run every collective with so many ranks, beside what the formulas say: 64,256")
           ->delimiter(',')
-          ->check(CLI::Range(2, 640))
+          ->check(CLI::Range(2, 1024))
           ->excludes(seed)
           ->excludes(seeds);
   command
@@ -211,6 +211,12 @@ void add_sim(Tool& tool) {
       .add_option("--slot-bytes", options->collectives.slot_bytes,
                   "With --collectives: the longest message; 16 slots of it for each pair of ranks take the memory")
       ->check(CLI::Range(64, 65536))
+      ->capture_default_str()
+      ->needs(collectives);
+  command
+      .add_option("--per-host", options->collectives.per_host,
+                  "With --collectives: consecutive ranks that take themselves for those of one host")
+      ->check(CLI::Range(1, 1024))
       ->capture_default_str()
       ->needs(collectives);
   tool.on_run(command, [&tool, options, seed, seeds] {

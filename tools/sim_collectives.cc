@@ -46,6 +46,7 @@ Exit simulate_collectives(Tool& tool, const SimCollectives& wanted) {
     sim::GroupOptions options;
     options.ranks = count;
     options.slot_bytes = wanted.slot_bytes;
+    options.per_host = wanted.per_host;
     if (wanted.trace) options.trace = [&tool](const std::string& line) { tool.print(line + "\n"); };
     tool.print(fmt::format("{} ranks: joining\n", count));
     std::fflush(stdout);

@@ -12,6 +12,7 @@ struct SimCollectives {
   std::vector<int> ranks;
   std::uint64_t most_bytes = 2U << 20;
   std::vector<std::string> only;    // of sim::names_of_calls(); empty: all
+  int per_host = 1;                 // consecutive ranks of a host, by `hierarchical`
   std::uint32_t slot_bytes = 4096;  // the longest message
   bool trace = false;               // print every event
 };

@@ -57,6 +57,7 @@ enum class Algorithm : std::uint8_t {
   chain,               // broadcast, reduce: a pipeline through all ranks
   bruck,               // all_gather, all_to_all
   dissemination,       // barrier
+  hierarchical,        // all_reduce: within a host first, then between hosts
 };
 
 FAIRWAY_API std::string_view to_string(DataType type);

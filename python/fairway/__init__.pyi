@@ -14,7 +14,7 @@ _Dtype = Any
 """'float32', numpy.float32, torch.bfloat16 and so on."""
 
 _Op = Literal["sum", "product", "min", "max", "average"]
-_Algorithm = Literal["automatic", "one_shot", "direct", "recursive_doubling", "ring", "binomial", "chain", "bruck", "dissemination"]
+_Algorithm = Literal["automatic", "one_shot", "direct", "recursive_doubling", "ring", "binomial", "chain", "bruck", "dissemination", "hierarchical"]
 
 class _Options(TypedDict, total=False):
     notify: int | tuple[int, bytes | str] | Notify | None

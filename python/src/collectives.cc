@@ -37,6 +37,7 @@ constexpr std::pair<const char*, Algorithm> kAlgorithms[] = {
     {"chain", Algorithm::chain},
     {"bruck", Algorithm::bruck},
     {"dissemination", Algorithm::dissemination},
+    {"hierarchical", Algorithm::hierarchical},
 };
 
 // The name of an array's elements as kTypes has it, and how many of those an element is; no name: bytes of no kind.

@@ -57,7 +57,7 @@ Status Alarms::open() {
     if (rank == lanes_.rank()) continue;
     const auto at = static_cast<std::size_t>(rank);
     const auto id = lanes_.engine().receive(peer(rank), tag_, {region_.id, at * kBytes, kBytes});
-    if (!id && id.status().code() == ErrorCode::queue_full) return no_room(lanes_);
+    if (!id && id.status().code() == ErrorCode::queue_full && !lanes_.engine().writable()) return no_room(lanes_);
     if (id)
       receives_[at] = *id;
     else

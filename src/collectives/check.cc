@@ -120,10 +120,8 @@ Status check(const Collective& call, int rank, int size) {
       return invalid(fmt::format("send.counts[{}] and receive.counts[{}], of this rank to itself, differ", rank, rank));
   }
   if (call.algorithm != Algorithm::automatic) {
-    bool known = false;
     const bool ordered = is_ordered(call);
-    for (const Algorithm one : algorithms_of(call.kind, ordered)) known = known || one == call.algorithm;
-    if (!known)
+    if (!has_algorithm(call.kind, call.algorithm, ordered))
       return invalid(fmt::format("algorithm: {} has no {}{}", to_string(call.kind), to_string(call.algorithm),
                                  ordered ? " that combines in the order of ranks" : ""));
   }

@@ -5,6 +5,8 @@
 #include <bit>
 #include <limits>
 
+#include "collectives/schedule.h"
+
 namespace fairway::collectives {
 namespace {
 
@@ -87,6 +89,12 @@ std::span<const Algorithm> algorithms_of(CollectiveKind kind, bool ordered) {
   return kDirect;
 }
 
+bool has_algorithm(CollectiveKind kind, Algorithm algorithm, bool ordered) {
+  if (algorithm == Algorithm::hierarchical) return kind == CollectiveKind::all_reduce && !ordered;
+  const auto all = algorithms_of(kind, ordered);
+  return std::find(all.begin(), all.end(), algorithm) != all.end();
+}
+
 double cost_of(CollectiveKind kind, Algorithm algorithm, int size, std::uint64_t bytes, std::uint64_t piece,
                const Costs& costs) {
   if (size < 2) return 0;
@@ -118,8 +126,21 @@ double cost_of(CollectiveKind kind, Algorithm algorithm, int size, std::uint64_t
   return 0;
 }
 
+// An owner combines its part of its group, then with the other groups' owners, and gives it to its group. In a group
+// that is larger than there are parts the owners still hear from all.
+double cost_in_levels(const Near& near, std::uint64_t bytes, std::uint64_t piece, const Costs& costs) {
+  const int parts = parts_in_levels(near.least, bytes);
+  const double part = static_cast<double>(bytes) / parts;
+  const Formula within{static_cast<double>(near.most), static_cast<double>(near.piece), part, near.costs};
+  const auto between = algorithm_between_groups(near.groups, bytes / static_cast<std::uint64_t>(parts), piece);
+  const double others = cost_of(CollectiveKind::all_reduce, between, near.groups,
+                                bytes / static_cast<std::uint64_t>(parts), piece, costs);
+  if (near.most == 1) return others;
+  return 2 * within.fan(part) + (within.n - 1) * part * near.costs.combine + others;
+}
+
 Algorithm choose(CollectiveKind kind, int size, std::uint64_t bytes, std::uint64_t piece, const Costs& costs,
-                 bool ordered) {
+                 bool ordered, const Near& near) {
   const auto candidates = algorithms_of(kind, ordered);
   Algorithm best = candidates.back();
   double least = std::numeric_limits<double>::infinity();
@@ -136,6 +157,9 @@ Algorithm choose(CollectiveKind kind, int size, std::uint64_t bytes, std::uint64
       best = candidate;
     }
   }
+  if (near.groups > 1 && has_algorithm(kind, Algorithm::hierarchical, ordered) &&
+      cost_in_levels(near, bytes, piece, costs) < least * 0.999)
+    return Algorithm::hierarchical;
   return best;
 }
 

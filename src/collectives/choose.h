@@ -23,14 +23,27 @@ inline constexpr Costs kSameHost{900, 900, 0.28, 0.08};
 inline constexpr Costs kMapped{400, 120, 0.12, 0.006};
 inline constexpr Costs kNetwork{20000, 4000, 0.9, 0.08, 4};
 
-// The algorithms of a kind, never `automatic`; `ordered`: those that combine in the order of ranks.
+// Ranks in groups that are nearer to each other than to the rest: those of a host. No groups: all alike.
+struct Near {
+  int groups = 0, least = 1, most = 1;  // ranks of a group
+  std::uint64_t piece = 1;              // longest message within one
+  Costs costs = kMapped;                // within one
+};
+
+// The algorithms of a kind for ranks that are all alike, never `automatic`; `ordered`: those that combine in the order
+// of ranks.
 [[nodiscard]] std::span<const Algorithm> algorithms_of(CollectiveKind kind, bool ordered = false);
+// Whether a call may name it: one of those, or `hierarchical`.
+[[nodiscard]] bool has_algorithm(CollectiveKind kind, Algorithm algorithm, bool ordered);
 
 // Expected nanoseconds. `bytes`: count times the element, as in Collective; `piece`: the longest message.
 [[nodiscard]] double cost_of(CollectiveKind kind, Algorithm algorithm, int size, std::uint64_t bytes,
                              std::uint64_t piece, const Costs& costs);
-// The cheapest; of those within a thousandth of each other the first of algorithms_of().
+// Of all_reduce by `hierarchical`; `costs` and `piece`: between groups.
+[[nodiscard]] double cost_in_levels(const Near& near, std::uint64_t bytes, std::uint64_t piece, const Costs& costs);
+// The cheapest; of those within a thousandth of each other the first of algorithms_of(). `hierarchical` only with
+// groups.
 [[nodiscard]] Algorithm choose(CollectiveKind kind, int size, std::uint64_t bytes, std::uint64_t piece,
-                               const Costs& costs, bool ordered = false);
+                               const Costs& costs, bool ordered = false, const Near& near = {});
 
 }  // namespace fairway::collectives

@@ -44,6 +44,20 @@ std::uint32_t slot_bytes_of(const CommunicatorOptions& options, const std::vecto
   return std::clamp<std::uint32_t>(share, 256, on_one_host(members) ? kUsualSlot : kNetworkSlot);
 }
 
+Near near_of(const std::vector<int>& groups, std::uint32_t piece) {
+  std::vector<int> ranks;
+  for (const int group : groups) {
+    if (ranks.size() <= static_cast<std::size_t>(group)) ranks.resize(static_cast<std::size_t>(group) + 1);
+    ++ranks[static_cast<std::size_t>(group)];
+  }
+  Near near;
+  near.groups = static_cast<int>(ranks.size());
+  near.least = *std::min_element(ranks.begin(), ranks.end());
+  near.most = *std::max_element(ranks.begin(), ranks.end());
+  near.piece = piece;
+  return near;
+}
+
 // Counters count what comes late for a communicator that has ended, so the next one needs others: its name is another.
 std::uint32_t first_immediate_of(const CommunicatorOptions& options) {
   constexpr std::uint32_t kFirst = 0xC0000000, kPlaces = 0x3C000000;  // behind the last place is room for its own
@@ -133,14 +147,18 @@ Status Communicator::State::join_members(const std::string& zone, Time deadline)
   joined = true;
   progress.open(options.name, rank(), words);
   order = order_of(words);
+  groups = groups_of(words);
   lanes.set_spin(kSpin, !has_core(rank(), words));
   agreed = size() == 1;
   if (agreed) return {};
 
-  // The first operation: all have joined, and all know whether they share a host, and have mapped each other's zones.
-  const bool near = all_near(lanes, words);
-  const bool mapped = near && lanes.map_all(std::min(deadline, after(Clock::now(), kMapping)));
-  std::uint8_t closeness = mapped ? 2 : near ? 1 : 0;
+  // The first operation: all have joined, and all know whether they share a host, and whether all that do have mapped
+  // each other's zones.
+  const std::vector<int> neighbours = neighbours_of(rank(), words);
+  const bool one_host = static_cast<int>(neighbours.size()) + 1 == size();
+  const bool linked = (one_host || are_apart(words)) && all_near(lanes, neighbours);
+  const bool mapped = linked && lanes.map(neighbours, std::min(deadline, after(Clock::now(), kMapping)));
+  std::uint8_t closeness = mapped ? 2 : linked && one_host ? 1 : 0;
   Collective agree;
   agree.kind = CollectiveKind::all_reduce;
   agree.algorithm = Algorithm::recursive_doubling;
@@ -150,14 +168,19 @@ Status Communicator::State::join_members(const std::string& zone, Time deadline)
   agree.timeout = std::max(until(deadline), Timeout{1000});
   if (const Status met = run(agree); !met) return met.with_context("joining");
   agreed = true;
-  if (closeness != 0 && options.slot_bytes == 0) piece_bytes = std::min(piece_bytes, kUsualSlot);
+  const std::uint32_t near_piece = options.slot_bytes == 0 ? std::min(piece_bytes, kUsualSlot) : piece_bytes;
+  if (one_host && closeness != 0) piece_bytes = near_piece;
   if (closeness == 2) {
-    costs = kMapped;
     lanes.use_mapped();
     spare_.reset();  // of the other way
-    return {};
+    if (one_host) {
+      costs = kMapped;
+      return {};
+    }
+    if (!groups.empty()) near = near_of(groups, near_piece);
+  } else {
+    lanes.unmap_all();
   }
-  lanes.unmap_all();
   if (closeness == 1) costs = kSameHost;
   sends_in_place = closeness == 1 || registers_cheaply(engine);
   return {};

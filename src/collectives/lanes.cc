@@ -36,7 +36,8 @@ Lanes::Lanes(Engine& engine, std::vector<Member> members, int rank, std::uint32_
       rank_(rank),
       slot_bytes_(slot_bytes),
       first_immediate_(first_immediate),
-      lanes_(members_.size()) {}
+      lanes_(members_.size()),
+      pairs_(members_.size()) {}
 
 Lanes::~Lanes() {
   (void)close(Clock::now() + std::chrono::seconds(1));
@@ -108,8 +109,8 @@ void Lanes::flush(Time deadline) {
 
 void Lanes::forget() {
   words_ = &forgotten_;
-  mapped_ = false;
-  pairs_.clear();
+  mapped_ = 0;
+  pairs_.assign(pairs_.size(), {});
   touched_.clear();
 }
 
@@ -117,7 +118,7 @@ Status Lanes::close(Time deadline) {
   flush(deadline);
   // The others unmap this rank's zone when they leave, which may be much later: the engine waits for that, not the
   // call.
-  const bool held = mapped_;
+  const bool held = any_mapped();
   unmap_all();
   Status status;
   for (Region* region : {&stage_, &zone_}) {
@@ -140,7 +141,7 @@ Status Lanes::close(Time deadline) {
 
 Result<Header> Lanes::header_of(int peer) {
   Header header;
-  if (mapped_) {  // what the sender says of the call that it is in, as long as it is in it
+  if (is_mapped(peer)) {  // what the sender says of the call that it is in, as long as it is in it
     const auto* const from = reinterpret_cast<const std::uint64_t*>(&their_head(peer).call);
     auto* const to = reinterpret_cast<std::uint64_t*>(&header);
     for (std::size_t i = 0; i < sizeof header / sizeof *to; ++i) to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
@@ -170,7 +171,7 @@ bool Lanes::ready(const Blocked& blocked) {
 
 bool Lanes::comes_at_once(const Blocked& blocked) {
   constexpr int kLooks = 64;
-  if (!mapped_ || shares_cores_ || !blocked.waits_for_peer()) return false;
+  if (!blocked.watches_memory() || shares_cores_) return false;
   for (int i = 0; i < kLooks; ++i) {
     if (ready(blocked)) return true;
     pause_core();
@@ -184,21 +185,22 @@ bool Lanes::came_while_spinning(const Blocked& blocked, Timeout most) {
   constexpr int kSure = 8;
   constexpr unsigned kTry = 16;
   if (spin_.count() == 0 || (worth_ <= 0 && ++skipped_ % kTry != 0)) return false;
-  const int looks = !mapped_ ? 1 : shares_cores_ ? 4 : 32;
-  const Time end = Clock::now() + std::min(mapped_ && !shares_cores_ ? kMappedSpin : spin_, most);
+  const bool memory = blocked.watches_memory();
+  const int looks = !memory ? 1 : shares_cores_ ? 4 : 32;
+  const Time end = Clock::now() + std::min(memory && !shares_cores_ ? kMappedSpin : spin_, most);
   do {
     for (int i = 0; i < 4; ++i) {
       for (int look = 0; look < looks; ++look) {
         if (shares_cores_) std::this_thread::yield();  // to a rank that has something to do
-        if (!mapped_) (void)engine_.poll({});
+        if (!memory) (void)engine_.poll({});
         if (ready(blocked)) {
           worth_ = std::min(kSure, worth_ + 1);
           return true;
         }
-        if (!shares_cores_ && mapped_) pause_core();
+        if (!shares_cores_ && memory) pause_core();
       }
-      if (mapped_) (void)engine_.poll({});
-      if (mapped_) std::this_thread::yield();
+      if (memory) (void)engine_.poll({});
+      if (memory) std::this_thread::yield();
     }
   } while (Clock::now() < end);
   worth_ = std::max(0, worth_ - 2);
@@ -208,7 +210,7 @@ bool Lanes::came_while_spinning(const Blocked& blocked, Timeout most) {
 Status Lanes::wait(const Blocked& blocked, Timeout most, int& peer) {
   if (blocked.waits_for_peer()) {
     if (came_while_spinning(blocked, most)) return {};
-    if (mapped_) return sleep(blocked, most);
+    if (blocked.watches_memory()) return sleep(blocked, most);
     const Status status = engine_.wait_counter(blocked.immediate, blocked.at_least, most);
     return status || status.code() == ErrorCode::timed_out ? Status() : status;
   }

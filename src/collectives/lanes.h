@@ -32,11 +32,12 @@ struct Blocked {
 
   // Rather than for something of this rank's own.
   [[nodiscard]] bool waits_for_peer() const { return on != On::nothing && on != On::transfer; }
+  [[nodiscard]] bool watches_memory() const { return on == On::message || on == On::slot; }
 };
 
 // Messages between the ranks of one communicator, in order for each pair, each in a slot of the receiver's memory. They
-// go there in one of two ways, the same for all pairs of a communicator:
-//   mapped: every rank has mapped every other's zone, and stores a message there itself (mapped_pair.h);
+// go there in one of two ways, those between hosts by the engine:
+//   mapped: the two ranks have mapped each other's zones, and store a message there themselves (mapped_pair.h);
 //   by the engine: a message is one write, and a counter of that slot tells it; the receiver gives slots back four at a
 //     time, by another counter. A sent message is copied first, so nothing here refers to a caller's memory.
 // A communicator begins by the engine. Owner: a communicator.
@@ -59,12 +60,15 @@ class Lanes {
   Status open(const std::string& name);  // allocates, and publishes the zone
   // Fills in what the peer tells of itself. While the peer has not come, `look` is asked now and then whether to go on.
   Status meet(int peer, const std::string& name, Time deadline, Words& words, const std::function<Status()>& look);
-  // Maps every other rank's zone. False: not all, and none stays mapped.
-  bool map_all(Time deadline);
-  // Every rank has mapped all: from here on messages go that way. Every rank has sent and taken the same by then.
+  // Maps the zones of those ranks. False: not all, and none stays mapped.
+  bool map(const std::vector<int>& peers, Time deadline);
+  // Whoever has mapped a zone is mapped by that rank, too: from here on messages between the two go that way. They have
+  // sent and taken the same by then.
   void use_mapped();
   void unmap_all();
-  [[nodiscard]] bool is_mapped() const { return mapped_; }
+  [[nodiscard]] bool any_mapped() const { return mapped_ != 0; }
+  [[nodiscard]] bool all_mapped() const { return mapped_ + 1 == size() && mapped_ != 0; }
+  [[nodiscard]] bool is_mapped(int peer) const { return pairs_[static_cast<std::size_t>(peer)].is_mapped(); }
   // Nothing but the engine's work, for so long.
   void pause(Timeout time);
   void flush(Time deadline);  // waits until the engine holds no outgoing message
@@ -77,11 +81,12 @@ class Lanes {
   void enter(const Header& call);
   // Nothing: send() would go through now.
   [[nodiscard]] Blocked send_blocked(int peer) {
-    if (!mapped_) return send_blocked_by_engine(peer);
-    return pair(peer).has_room() ? Blocked{} : Blocked{Blocked::On::slot, peer};
+    if (!is_mapped(peer)) return send_blocked_by_engine(peer);
+    if (pair(peer).has_room()) return {};
+    return slots_owed() ? oldest_outgoing() : Blocked{Blocked::On::slot, peer};
   }
   Status send(int peer, const Header& header, const void* payload) {
-    if (!mapped_) return send_by_engine(peer, header, payload);
+    if (!is_mapped(peer)) return send_by_engine(peer, header, payload);
     pair(peer).send(call_digest_, header.of, payload, header.bytes);
     touched(peer);
     return {};
@@ -90,22 +95,23 @@ class Lanes {
   // memory, which stays as it is until nothing is outgoing_left().
   Status send_rest_from(int peer, const Slice& payload);
   [[nodiscard]] Blocked receive_blocked(int peer) {
-    if (!mapped_) return receive_blocked_by_engine(peer);
-    return pair(peer).has_message() ? Blocked{} : Blocked{Blocked::On::message, peer};
+    if (!is_mapped(peer)) return receive_blocked_by_engine(peer);
+    if (pair(peer).has_message()) return {};
+    return slots_owed() ? oldest_outgoing() : Blocked{Blocked::On::message, peer};
   }
   // Of the message that receive_blocked() found; until done_with(). Whether it is surely of the call that this rank is
   // in, and a piece of so many bytes; else look at header_of().
   [[nodiscard]] bool is_of_this_call(int peer, std::uint64_t of, bool continues) {
-    if (!mapped_) return continues;  // the header of what it continues was looked at
+    if (!is_mapped(peer)) return continues;  // the header of what it continues was looked at
     return pair(peer).front().digest == call_digest_ && pair(peer).front().of == of;
   }
   // Bytes that no sender should have written are an error.
   Result<Header> header_of(int peer);
   [[nodiscard]] const std::byte* payload_of(int peer, std::uint64_t bytes) {
-    return mapped_ ? pair(peer).payload(bytes) : payload_by_engine(peer);
+    return is_mapped(peer) ? pair(peer).payload(bytes) : payload_by_engine(peer);
   }
   void done_with(int peer) {
-    if (!mapped_) return done_by_engine(peer);
+    if (!is_mapped(peer)) return done_by_engine(peer);
     pair(peer).done();
     touched(peer);
   }
@@ -201,6 +207,7 @@ class Lanes {
   void done_by_engine(int peer);
   Outgoing* free_outgoing();
   Blocked outgoing_blocked();
+  [[nodiscard]] Blocked oldest_outgoing() const;
   Status finished(Outgoing& outgoing, const Completion& completion, int& peer);
   Status write(int peer, const Extent* extent, std::uint32_t immediate, Outgoing& one);
   Status write_message(int peer, const Extent& extent, Outgoing& one);
@@ -234,8 +241,8 @@ class Lanes {
   std::uint32_t in_flight_ = 0;  // of outgoing_
   std::uint64_t posted_ = 0;     // in outgoing_, ever
 
-  bool mapped_ = false;
-  std::vector<MappedPair> pairs_;  // by rank; the own one's is not used
+  int mapped_ = 0;                 // peers
+  std::vector<MappedPair> pairs_;  // by rank; of one that is not mapped: empty
   std::vector<int> touched_;       // ranks that may sleep on what this one has stored
   std::uint64_t call_digest_ = 0;
 

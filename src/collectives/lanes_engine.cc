@@ -41,15 +41,17 @@ Status Lanes::collect(int& peer) {
       if (Status status = finished(one, *done, peer); !status) return status;
     }
   }
-  if (!mapped_)
-    for (int other = 0; other < size(); ++other) give_back(other);
+  if (!all_mapped())
+    for (int other = 0; other < size(); ++other)
+      if (!is_mapped(other)) give_back(other);
   return {};
 }
 
 Blocked Lanes::outgoing_left() const {
   if (in_flight_ != 0)
     for (const Outgoing& one : outgoing_)
-      if (one.transfer && (!one.only_tells || mapped_)) return {Blocked::On::transfer, one.peer, 0, 0, one.transfer};
+      if (one.transfer && (!one.only_tells || is_mapped(one.peer)))
+        return {Blocked::On::transfer, one.peer, 0, 0, one.transfer};
   if (!touched_.empty()) return {Blocked::On::transfer, touched_.front()};  // a bell that had no room
   return {};
 }
@@ -58,13 +60,18 @@ Blocked Lanes::send_blocked_by_engine(int peer) {
   const Lane& lane = lanes_[static_cast<std::size_t>(peer)];
   const std::uint32_t credits = own_bell(peer);
   if (const std::uint64_t given = counted(credits); lane.sent - given * kGivenBack >= kSlots)
-    return slots_owed() ? outgoing_blocked()
+    return slots_owed() ? oldest_outgoing()
                         : Blocked{Blocked::On::counter, peer, credits, baseline(credits) + given + 1, {}};
   return outgoing_blocked();
 }
 
 Blocked Lanes::outgoing_blocked() {
   if (free_outgoing() != nullptr && engine_.writable()) return {};
+  return oldest_outgoing();
+}
+
+// What a rank waits for that has no room in the engine. Of no transfer: the engine is full of others' requests.
+Blocked Lanes::oldest_outgoing() const {
   // The oldest one ends first. A rank that waited for a later one would send to many peers at half the rate.
   const Outgoing* oldest = &outgoing_.front();
   for (const Outgoing& one : outgoing_)
@@ -119,7 +126,7 @@ Status Lanes::send_rest_from(int peer, const Slice& payload) {
 
 Blocked Lanes::receive_blocked_by_engine(int peer) {
   const Lane& lane = lanes_[static_cast<std::size_t>(peer)];
-  if (slots_owed()) return outgoing_blocked();
+  if (slots_owed()) return oldest_outgoing();
   const std::uint32_t counter = own_counter(peer, lane.taken);
   const std::uint64_t need = lane.taken / kSlots + 1;
   if (counted(counter) < need) return {Blocked::On::counter, peer, counter, baseline(counter) + need, {}};

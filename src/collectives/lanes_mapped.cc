@@ -7,9 +7,8 @@
 
 namespace fairway::collectives {
 
-bool Lanes::map_all(Time deadline) {
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_) continue;
+bool Lanes::map(const std::vector<int>& peers, Time deadline) {
+  for (const int peer : peers) {
     const auto mapping = engine_.map(lane(peer).zone, kCpu, until(deadline));
     const bool whole = mapping && mapping->size_bytes >= zone_bytes() && includes(mapping->access, Access::write);
     if (mapping) lane(peer).mapping = *mapping;
@@ -22,8 +21,8 @@ bool Lanes::map_all(Time deadline) {
 }
 
 void Lanes::unmap_all() {
-  mapped_ = false;
-  pairs_.clear();
+  mapped_ = 0;
+  pairs_.assign(pairs_.size(), {});
   for (Lane& one : lanes_) {
     if (one.mapping.id) (void)engine_.unmap(one.mapping.id);
     one.mapping = {};
@@ -31,18 +30,18 @@ void Lanes::unmap_all() {
 }
 
 void Lanes::use_mapped() {
-  pairs_.resize(lanes_.size());
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_) continue;
     const Lane& one = lane(peer);
+    if (!one.mapping.id) continue;
     pair(peer) = MappedPair(zone_.address + block_at(place(peer, rank_)),
                             one.mapping.address + block_at(place(rank_, peer)), stride(), one.sent, one.taken);
+    ++mapped_;
+    if (owes_ == peer) owes_ = -1;
   }
-  mapped_ = true;
 }
 
 void Lanes::enter(const Header& call) {
-  if (!mapped_) return;
+  if (!any_mapped()) return;
   call_digest_ = digest_of(call);
   auto* const to = reinterpret_cast<std::uint64_t*>(&reinterpret_cast<ZoneHead*>(zone_.address)->call);
   const auto* const from = reinterpret_cast<const std::uint64_t*>(&call);

@@ -22,6 +22,7 @@ class MappedPair {
     taken_word(own_).store(taken_, std::memory_order_release);
   }
 
+  [[nodiscard]] bool is_mapped() const { return own_ != nullptr; }
   bool has_room() {
     if (sent_ - freed_ < kSlots) return true;
     freed_ = taken_word(theirs_).load(std::memory_order_acquire);

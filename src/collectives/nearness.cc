@@ -46,6 +46,7 @@ void tell_host(Engine& engine, Words& words) {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   words.host = mixed(mixed(0xcbf29ce484222325, boot), link_of("/proc/self/ns/net"));
+  if (const auto other = other_host.load(std::memory_order_relaxed)) words.host = other(engine);
   words.process = mixed(words.host, link_of("/proc/self"));
   words.node = static_cast<std::int16_t>(node_of_cpus(own_cpus(), "/sys/devices/system/node"));
   unsigned ways = 0;
@@ -100,15 +101,28 @@ bool registers_cheaply(const Engine& engine) {
   });
 }
 
-bool all_near(Lanes& lanes, const std::vector<Words>& words) {
-  const auto own = static_cast<std::size_t>(lanes.rank());
-  for (const Words& other : words)
-    if (!share_host(words[own], other) && &other != &words[own]) return false;
+std::vector<int> neighbours_of(int rank, const std::vector<Words>& words) {
+  std::vector<int> near;
+  for (int other = 0; other < static_cast<int>(words.size()); ++other)
+    if (other != rank && share_host(words[static_cast<std::size_t>(rank)], words[static_cast<std::size_t>(other)]))
+      near.push_back(other);
+  return near;
+}
+
+bool are_apart(const std::vector<Words>& words) {
+  return std::all_of(words.begin(), words.end(), [&](const Words& one) {
+    return std::all_of(words.begin(), words.end(), [&](const Words& other) {
+      return &one == &other || share_host(one, other) == (one.host == other.host);
+    });
+  });
+}
+
+bool all_near(Lanes& lanes, const std::vector<int>& peers) {
   for (const Time end = Clock::now() + kSetUp;; lanes.pause(std::chrono::milliseconds(1))) {
     const auto links = lanes.engine().metrics().links;
-    const bool all = std::all_of(lanes.members().begin(), lanes.members().end(), [&](const Member& member) {
-      return !member.peer || std::any_of(links.begin(), links.end(), [&](const LinkMetrics& link) {
-        return link.up && link.peer == member.peer && is_memory(link.name);
+    const bool all = std::all_of(peers.begin(), peers.end(), [&](int peer) {
+      return std::any_of(links.begin(), links.end(), [&](const LinkMetrics& link) {
+        return link.up && link.peer == lanes.members()[static_cast<std::size_t>(peer)].peer && is_memory(link.name);
       });
     });
     if (all || Clock::now() >= end) return all;

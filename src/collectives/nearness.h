@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,8 @@
 // Whether ranks reach each other through memory. `explain` would tell it too, but looks at the whole machine first.
 namespace fairway::collectives {
 
+// Which host an engine is on, where a simulation or a test says so; null: as the kernel tells.
+inline std::atomic<std::uint64_t (*)(const Engine& engine)> other_host{nullptr};
 // Fills in what a rank tells of the host that it is on.
 void tell_host(Engine& engine, Words& words);
 // "0-2,7" as the kernel writes lists of CPUs and nodes.
@@ -21,9 +25,12 @@ void tell_host(Engine& engine, Words& words);
 [[nodiscard]] bool share_host(const Words& one, const Words& other);
 // Whether each rank of this rank's host can have a core of its own.
 [[nodiscard]] bool has_core(int rank, const std::vector<Words>& words);
-// Whether this rank has a link through memory to every other. `words`: of all ranks. It waits a moment for links that
-// are being set up.
-[[nodiscard]] bool all_near(Lanes& lanes, const std::vector<Words>& words);
+// The others that a rank shares a host with. `words`: of all ranks.
+[[nodiscard]] std::vector<int> neighbours_of(int rank, const std::vector<Words>& words);
+// Whether all ranks of a host share it, so that they are the same group to each of them.
+[[nodiscard]] bool are_apart(const std::vector<Words>& words);
+// Whether this rank has a link through memory to each of those. It waits a moment for links that are being set up.
+[[nodiscard]] bool all_near(Lanes& lanes, const std::vector<int>& peers);
 // Whether an engine registers memory without asking a device, so that it pays for one operation.
 [[nodiscard]] bool registers_cheaply(const Engine& engine);
 

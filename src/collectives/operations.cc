@@ -23,7 +23,7 @@ constexpr unsigned kEngineTurn = 64;  // operations
 
 Algorithm Communicator::State::chosen(const Collective& call) const {
   if (call.algorithm != Algorithm::automatic) return call.algorithm;
-  return choose(call.kind, size(), call.count * width_of(call), piece_bytes, costs, is_ordered(call));
+  return choose(call.kind, size(), call.count * width_of(call), piece_bytes, costs, is_ordered(call), near);
 }
 
 // An operation like the last one is the last one once more: nothing is chosen or laid out again.
@@ -43,7 +43,9 @@ Result<std::unique_ptr<Running>> Communicator::State::prepare(const Collective& 
   if (width_of(call) > piece_bytes)
     return Status(ErrorCode::invalid_argument, fmt::format("{}: custom.element_bytes is {}, more than slot_bytes, {}",
                                                            to_string(call.kind), width_of(call), piece_bytes));
-  const Shape shape = shape_of(call, chosen(call), rank(), size(), piece_bytes);
+  Shape shape = shape_of(call, chosen(call), rank(), size(), piece_bytes);
+  shape.groups = groups;
+  if (near.groups > 1) shape.near_piece_bytes = near.piece;
   Schedule schedule;
   if (spare_) schedule = spare_->take_schedule();
   spare_.reset();
@@ -106,11 +108,11 @@ Status Communicator::State::wait(OperationId id) {
 
 void Communicator::State::begin(Running& running) {
   running.begun = true;
-  if (sends_in_place) running.send_in_place(engine);
+  if (sends_in_place) running.send_in_place(lanes);
   running.enter(lanes);
   tell(lanes.words().operation, running.number());
   progress.entered(running.number(), running.kind());
-  if (!lanes.is_mapped()) set_deadline(running, Clock::now());
+  if (!lanes.all_mapped()) set_deadline(running, Clock::now());
 }
 
 // What the others stored before they gave up still lies in this rank's memory: with it alone an operation would end
@@ -141,7 +143,7 @@ void Communicator::State::step(bool may_wait) {
   Running& running = *queue_.front();
   if (!running.begun) {
     begin(running);
-    if (lanes.is_mapped() && !look_before(running)) return;
+    if (lanes.any_mapped() && !look_before(running)) return;
     if (heard_ && !hear(running.number())) return;
   }
   Words& words = lanes.words();
@@ -150,7 +152,10 @@ void Communicator::State::step(bool may_wait) {
     tell(words.steps, words.steps + 1);
     Blocked blocked;
     if (const Fault fault = running.advance(lanes, blocked); !fault.status) return fail(running, fault);
-    if (blocked.on == Blocked::On::nothing) return finish_front(running.release(engine));
+    if (blocked.on == Blocked::On::nothing) {
+      if (running.looks_last && !hear(running.number())) return;
+      return finish_front(running.release(engine));
+    }
     if (may_wait && lanes.comes_at_once(blocked)) continue;
     const Time now = Clock::now();
     if (!running.waited) set_deadline(running, now);  // mapped lanes: until now it has only looked at memory
@@ -158,7 +163,10 @@ void Communicator::State::step(bool may_wait) {
     progress.waits(blocked.peer, running.step(), running.steps());
     if (running.has_results() && running.is_released()) {
       if (running.settled == Time::max()) running.settled = now + kSettle;
-      if (now >= running.settled) return finish_front({});
+      if (now >= running.settled) {
+        if (running.looks_last && !hear(running.number())) return;
+        return finish_front({});
+      }
     }
     if (now - looked_ >= kSlice || now >= running.deadline) {
       looked_ = now;
@@ -183,7 +191,7 @@ void Communicator::State::finish_front(const Status& status) {
   spare_->free_much();
   queue_.pop_front();
   // Messages between mapped zones need no engine, but others do: their alarms, and what the program does.
-  if (lanes.is_mapped() && ++ended_ % kEngineTurn == 0) (void)engine.poll({});
+  if (lanes.any_mapped() && ++ended_ % kEngineTurn == 0) (void)engine.poll({});
 }
 
 Status Communicator::State::check_open() {
@@ -296,7 +304,10 @@ void Communicator::State::abort() {
   alarms.raise_beside(alarm);
 }
 
+// A rank that comes late looks at its first step, when it may not have read yet what the others told it meanwhile. Once
+// what it sent has arrived it has: a peer's answer comes behind all that the peer has said before.
 void Communicator::State::look(Running& running, const Blocked& blocked) {
+  running.looks_last = true;
   const auto ask_all = [this] {
     for (int other = 0; other < size(); ++other)
       if (other != rank() && alarms.gone(other)) lanes.ask(other);

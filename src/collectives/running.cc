@@ -101,7 +101,7 @@ void Running::again(const Collective& call, std::uint64_t number) {
   scratch_.resize(schedule_.scratch_bytes);
   next_ = 0;
   deadline = first_look = second_look = settled = Time::max();
-  begun = waited = looked_once = looked_twice = false;
+  begun = waited = looked_once = looked_twice = looks_last = false;
 }
 
 std::byte* Running::at(Place place) {
@@ -173,16 +173,17 @@ bool Running::changes_what_it_sends() const {
   return true;
 }
 
-void Running::send_in_place(Engine& engine) {
+void Running::send_in_place(Lanes& lanes) {
   if (changes_what_it_sends()) return;
   std::uint64_t in = 0, out = 0, all = 0;  // how far it sends from each; bytes that it sends
   for (const Step& step : schedule_.steps) {
-    if (step.kind != Step::Kind::send || !may_go_in_place(step)) continue;
+    if (step.kind != Step::Kind::send || !may_go_in_place(step) || lanes.is_mapped(step.peer)) continue;
     std::uint64_t& end = step.from.buffer == Buffer::input ? in : out;
     end = std::max(end, step.from.at + step.bytes);
     all += step.bytes;
   }
   if (all < kWorthRegistering) return;
+  Engine& engine = lanes.engine();
   if (in != 0)
     if (const auto made = engine.register_memory(input_, in, Access::none)) own_input_ = *made;
   if (out != 0)
@@ -211,7 +212,8 @@ Slice Running::registered(const Step& step) const {
 Fault Running::send(Lanes& lanes, const Step& step) {
   header_.bytes = static_cast<std::uint32_t>(step.bytes);
   header_.of = step.of;
-  if (const Slice from = registered(step); from.region) return {step.peer, lanes.send_rest_from(step.peer, from)};
+  if (const Slice from = lanes.is_mapped(step.peer) ? Slice{} : registered(step); from.region)
+    return {step.peer, lanes.send_rest_from(step.peer, from)};
   return {step.peer, lanes.send(step.peer, header_, step.bytes == 0 ? nullptr : at(step.from))};
 }
 
@@ -276,7 +278,7 @@ Fault Running::compare(Lanes& lanes, int peer, const Header& header, const Step&
                          call_text(header), header_.operation, call_text(header_));
     return {peer, {ErrorCode::invalid_argument, text}};
   }
-  if (header.of == step.of && (header.bytes == step.bytes || lanes.is_mapped())) return {};
+  if (header.of == step.of && (header.bytes == step.bytes || lanes.is_mapped(peer))) return {};
   return {peer,
           {ErrorCode::invalid_argument,
            fmt::format("{} sends {} bytes to {}, which expects {}", name, header.of,

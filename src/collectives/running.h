@@ -34,7 +34,7 @@ class Running {
 
   // Much data is sent straight from the caller's memory from here on, if that can be registered and the schedule does
   // not change what it has just sent.
-  void send_in_place(Engine& engine);
+  void send_in_place(Lanes& lanes);
   void enter(Lanes& lanes) const { lanes.enter(header_); }
   // Ends send_in_place(). ok: no transfer refers to the caller's memory.
   Status release(Engine& engine);
@@ -61,6 +61,7 @@ class Running {
   Time deadline = Time::max(), first_look = Time::max(), second_look = Time::max();
   Time settled = Time::max();  // has_results(), and its last messages have had time to arrive
   bool begun = false, waited = false, looked_once = false, looked_twice = false;
+  bool looks_last = false;  // it has looked around: once more before it ends well
 
  private:
   Fault go_on(Lanes& lanes, Blocked& blocked);

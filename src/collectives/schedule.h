@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "fairway/collectives.h"
@@ -53,20 +54,29 @@ struct Schedule {
 // A call, as a schedule needs it.
 struct Shape {
   CollectiveKind kind = CollectiveKind::barrier;
-  Algorithm algorithm = Algorithm::automatic;  // see algorithms_of()
+  Algorithm algorithm = Algorithm::automatic;  // see has_algorithm()
   int rank = 0, size = 1, root = 0;
   std::uint64_t count = 0;  // elements, as in Collective
   std::uint64_t element_bytes = 1;
   std::uint64_t piece_bytes = 1;  // longest message; at least an element
   bool in_place = false;          // as Collective describes it
   bool average = false;
-  bool ordered = false;            // every element is combined in the order of ranks
-  bool wide = false;               // and in f32
-  Blocks send = {}, receive = {};  // all_to_allv
+  bool ordered = false;  // every element is combined in the order of ranks
+  bool wide = false;     // and in f32
+  // Of each rank: which group it is of, of those that are near each other, from 0 on; empty: all are of one. Only
+  // `hierarchical` looks at it.
+  std::span<const int> groups = {};
+  std::uint64_t near_piece_bytes = 0;  // longest message within a group; 0: as piece_bytes
+  Blocks send = {}, receive = {};      // all_to_allv
 };
 
-// Writes the schedule into `out`, whose memory it reuses. The algorithm is one of algorithms_of(kind).
+// Writes the schedule into `out`, whose memory it reuses. The algorithm is one that has_algorithm(kind).
 void make_schedule(const Shape& shape, Schedule& out);
+
+// What `hierarchical` does with a vector of so many bytes, where no group has fewer ranks than `least`: into how many
+// parts it is cut, each of which one rank of every group owns; and what the owners of a part take among themselves.
+[[nodiscard]] int parts_in_levels(int least, std::uint64_t bytes);
+[[nodiscard]] Algorithm algorithm_between_groups(int groups, std::uint64_t bytes, std::uint64_t piece);
 
 // Messages that may be in flight from one rank to another before the sender has to wait. With less, two ranks could
 // wait for each other.

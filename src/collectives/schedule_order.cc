@@ -43,6 +43,24 @@ std::vector<int> order_of(const std::vector<Words>& words) {
   return order;
 }
 
+std::vector<int> groups_of(const std::vector<Words>& words) {
+  for (const bool nodes : {false, true}) {
+    std::vector<int> groups;
+    std::vector<const Words*> firsts;
+    for (const Words& one : words) {
+      if (nodes && one.node < 0) return {};
+      const auto known = std::find_if(firsts.begin(), firsts.end(), [&](const Words* first) {
+        return first->host == one.host && (!nodes || first->node == one.node);
+      });
+      groups.push_back(static_cast<int>(known - firsts.begin()));
+      if (known == firsts.end()) firsts.push_back(&one);
+    }
+    if (firsts.size() == words.size()) return {};
+    if (firsts.size() > 1) return groups;
+  }
+  return {};
+}
+
 void make_schedule_along(std::span<const int> order, const Shape& shape, Schedule& out) {
   if (order.empty() || !takes_any_place(shape)) return make_schedule(shape, out);
   const auto place = [&](int rank) {

@@ -13,6 +13,7 @@ void ScheduleWriter::all_reduce() {
   if (shape_.algorithm == Algorithm::one_shot) return all_reduce_one_shot();
   if (shape_.algorithm == Algorithm::direct) return all_reduce_direct();
   if (shape_.algorithm == Algorithm::ring) return all_reduce_ring();
+  if (shape_.algorithm == Algorithm::hierarchical) return all_reduce_in_levels();
   all_reduce_recursive_doubling();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "collectives/schedule.h"
 
@@ -46,10 +47,11 @@ class ScheduleWriter {
   [[nodiscard]] Block equal(Buffer buffer, int index) const {
     return {{buffer, bytes() * static_cast<std::uint64_t>(index)}, bytes()};
   }
-  // Block `index` of one vector that is cut into `size` blocks whose lengths differ by an element at most.
-  [[nodiscard]] Block part(Buffer buffer, int index) const {
-    const auto start = [this](int i) {
-      return shape_.count / shape_.size * i + std::min<std::uint64_t>(shape_.count % shape_.size, i);
+  // Block `index` of one vector that is cut into so many blocks, whose lengths differ by an element at most.
+  [[nodiscard]] Block part(Buffer buffer, int index) const { return part(buffer, index, shape_.size); }
+  [[nodiscard]] Block part(Buffer buffer, int index, int parts) const {
+    const auto start = [this, parts](int i) {
+      return shape_.count / parts * i + std::min<std::uint64_t>(shape_.count % parts, i);
     };
     return {{buffer, start(index) * shape_.element_bytes}, (start(index + 1) - start(index)) * shape_.element_bytes};
   }
@@ -90,6 +92,18 @@ class ScheduleWriter {
   void all_reduce_direct();
   void all_reduce_recursive_doubling();
   void all_reduce_ring();
+
+  // schedule_levels.cc: ranks in groups, and this one's place.
+  struct Levels {
+    std::vector<std::vector<int>> ranks;  // by group
+    int group = 0, place = 0;
+    int parts = 1;
+    [[nodiscard]] const std::vector<int>& here() const { return ranks[static_cast<std::size_t>(group)]; }
+  };
+  [[nodiscard]] Levels levels() const;
+  void all_reduce_in_levels();
+  void all_reduce_between_owners(const Levels& levels, const Block& block);
+
   void all_gather_direct();
   void all_gather_bruck();
   void all_to_all_in_place();
@@ -97,7 +111,7 @@ class ScheduleWriter {
 
   const Shape& shape_;
   Schedule& out_;
-  const std::uint64_t piece_;
+  std::uint64_t piece_;
 };
 
 }  // namespace fairway::collectives

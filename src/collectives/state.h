@@ -80,8 +80,9 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   collectives::Alarms alarms;
   collectives::Messages messages;
   collectives::ProgressFile progress;
-  std::vector<int> order;                            // of ranks along hosts and NUMA nodes: schedule_order.h
+  std::vector<int> order, groups;                    // of ranks along hosts and NUMA nodes: schedule_order.h
   collectives::Costs costs = collectives::kNetwork;  // until the members have agreed
+  collectives::Near near;                            // ranks that share a host and have mapped each other, of several
   std::uint32_t piece_bytes = 0;                     // the longest message: a slot, or less within a host
   bool sends_in_place = false;                       // long messages, where memory is registered in no time
   std::uint64_t started = 0;                         // operations

@@ -82,6 +82,7 @@ std::string_view to_string(Algorithm algorithm) {
     case Algorithm::chain: return "chain";
     case Algorithm::bruck: return "bruck";
     case Algorithm::dissemination: return "dissemination";
+    case Algorithm::hierarchical: return "hierarchical";
   }
   return "unknown algorithm";
 }

@@ -1,5 +1,7 @@
 #include "control/mailbox.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "control/outbox.h"
@@ -7,7 +9,10 @@
 namespace fairway::control {
 namespace {
 
-constexpr std::size_t kMaxCommands = 1024;
+constexpr std::size_t kLeastCommands = 1024;
+// An engine that tells all its peers something does so in one step, in which the control thread may not run: with less
+// than a place for each, sessions would end for it. Twice that, since others call meanwhile.
+constexpr std::size_t kCommandsOfASession = 2;
 
 constexpr std::uint32_t generation_of(std::uint64_t value) {
   return static_cast<std::uint32_t>(value >> 32);
@@ -22,13 +27,14 @@ Status gone() {
 Mailbox::Mailbox(std::uint32_t max_sessions, std::uint32_t max_queued_bytes)
     : max_sessions_(max_sessions),
       max_queued_bytes_(max_queued_bytes),
+      max_commands_(std::max(kLeastCommands, kCommandsOfASession * max_sessions)),
       gates_(std::make_unique<Gate[]>(max_sessions)),
-      commands_(kMaxCommands) {}
+      commands_(max_commands_) {}
 
 Status Mailbox::post(Command command) {
   if (commands_.push(std::move(command))) return {};
   return {ErrorCode::queue_full,
-          fmt::format("the control thread's queue is full ({} commands): try again later", kMaxCommands)};
+          fmt::format("the control thread's queue is full ({} commands): try again later", max_commands_)};
 }
 
 Mailbox::Gate* Mailbox::gate_of(SessionId session) {

@@ -64,6 +64,7 @@ class Mailbox {
 
   const std::uint32_t max_sessions_;
   const std::uint32_t max_queued_bytes_;
+  const std::size_t max_commands_;
   std::uint32_t generation_ = 0;
   const std::unique_ptr<Gate[]> gates_;
   MpscQueue<Command> commands_;

@@ -146,7 +146,8 @@ Status PeerSessions::send(control::SessionId session, std::span<const std::byte>
 void PeerSessions::tell(control::SessionId session, const std::vector<std::byte>& bytes) {
   const Status sent = send(session, bytes);  // if the session is down, session_down() reports it
   if (sent.code() == ErrorCode::queue_full || sent.code() == ErrorCode::invalid_argument)
-    drop(session, sent.with_context("the engine's own messages cannot reach the peer"));
+    drop(session, Status(ErrorCode::resource_exhausted, sent.message())
+                      .with_context("the engine's own messages cannot reach the peer"));
 }
 
 void PeerSessions::drop(control::SessionId session, const Status& reason) {

@@ -1,8 +1,10 @@
 #include "sim/group.h"
 
 #include <algorithm>
+#include <string>
 
 #include "collectives/clock.h"
+#include "collectives/nearness.h"
 #include "engine/open.h"
 #include "transport/loopback/direct_wire.h"
 
@@ -13,6 +15,12 @@ collectives::Time virtual_now() {
   Strand* const strand = Strand::current();
   if (strand == nullptr) return collectives::Clock::real_now();
   return collectives::Time(std::chrono::nanoseconds(strand->host().now()));
+}
+
+// Ranks of a host while a group joins, whose programs run on this thread.
+thread_local int ranks_of_a_host = 1;
+std::uint64_t virtual_host(const Engine&) {
+  return Strand::current()->host().index() / static_cast<std::uint64_t>(ranks_of_a_host);
 }
 
 SimulationOptions simulation_options(const GroupOptions& options, Status& failed, const bool& joined) {
@@ -118,6 +126,8 @@ Group::~Group() {
 
 Status Group::join() {
   std::vector<Status> outcomes(ranks_.size());
+  ranks_of_a_host = options_.per_host;
+  if (options_.per_host > 1) collectives::other_host.store(&virtual_host, std::memory_order_relaxed);
   const Status ran = run([&](Rank& rank) {
     // A half of its peers each, and never many of one at once.
     const int size = options_.ranks;
@@ -134,6 +144,7 @@ Status Group::join() {
     outcome = made.status();
     if (made) rank.communicator = std::make_unique<Communicator>(std::move(*made));
   });
+  collectives::other_host.store(nullptr, std::memory_order_relaxed);
   if (!ran) return ran;
   for (const Status& outcome : outcomes)
     if (!outcome) return outcome;

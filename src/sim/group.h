@@ -17,6 +17,7 @@ struct GroupOptions {
   int ranks = 2;
   SteadyLink link;
   std::uint64_t seed = 1;
+  int per_host = 1;                 // consecutive ranks that take themselves for those of one host
   std::uint32_t slot_bytes = 4096;  // of the communicator: the longest message
   // Of each engine, a KiB each. A communicator holds one for each other rank while it lives. 0: enough.
   std::uint32_t max_transfers = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "collectives/schedule.h"
+
 namespace fairway::sim {
 namespace {
 
@@ -41,9 +43,30 @@ class Counting {
       case Algorithm::one_shot: return blocks(call_.bytes(), n_ - 1);
       case Algorithm::direct: parts_without(rank); return blocks(part(rank), n_ - 1);
       case Algorithm::ring: parts_without(rank + 1); return parts_without(rank + 2);
+      case Algorithm::hierarchical: return in_levels(rank);
       default: break;
     }
     blocks(call_.bytes(), rank >= power ? 1 : std::bit_width(power) - 1U + (rank < n_ - power ? 1 : 0));
+  }
+  // Hosts of so many consecutive ranks, the last one of what is left.
+  void in_levels(std::uint64_t rank) {
+    const auto per = static_cast<std::uint64_t>(call_.per_host), hosts = (n_ + per - 1) / per;
+    const std::uint64_t last = n_ - (hosts - 1) * per, here = rank / per + 1 == hosts ? last : per;
+    const auto parts =
+        static_cast<std::uint64_t>(collectives::parts_in_levels(static_cast<int>(std::min(per, last)), call_.bytes()));
+    const std::uint64_t place = rank % per;
+    const auto part = [&](std::uint64_t k) { return 8 * (call_.count / parts + (k < call_.count % parts ? 1 : 0)); };
+    for (std::uint64_t k = 0; k < parts; ++k)
+      if (k != place) block(part(k));
+    if (place >= parts) return;
+    GroupCall between = call_;
+    between.ranks = static_cast<int>(hosts);
+    between.count = part(place) / 8;
+    between.algorithm = collectives::algorithm_between_groups(between.ranks, part(place), call_.piece);
+    const Sent others = Counting(between).of(rank / per);
+    sent_.messages += others.messages;
+    sent_.bytes += others.bytes - kHeader * others.messages;
+    blocks(part(place), here - 1);
   }
   void bruck() {
     for (std::uint64_t distance = 1; distance < n_; distance *= 2) {
@@ -134,6 +157,21 @@ class Timing {
     }
     return time;
   }
+  // Owners hear from their host, then from each other, and tell their host.
+  [[nodiscard]] double in_levels() const {
+    const int hosts = (call_.ranks + call_.per_host - 1) / call_.per_host;
+    const int least = call_.ranks - (hosts - 1) * call_.per_host;
+    const int parts = collectives::parts_in_levels(std::min(call_.per_host, least), call_.bytes());
+    GroupCall within = call_, between = call_;
+    between.count = (call_.count + static_cast<std::uint64_t>(parts) - 1) / static_cast<std::uint64_t>(parts);
+    between.ranks = hosts;
+    between.algorithm = collectives::algorithm_between_groups(hosts, between.bytes(), call_.piece);
+    within.ranks = call_.per_host;
+    const Timing near(within, link_);
+    const auto bytes = static_cast<double>(between.bytes());
+    const double slots = parts > 1 ? near.given_back(bytes) : 0;  // one owner does not wait for them
+    return 2 * (near.fan(bytes) + slots) + Timing(between, link_).all_reduce(bytes);
+  }
   [[nodiscard]] double all_reduce(double bytes) const {
     const double part = 8 * static_cast<double>((call_.count + static_cast<std::uint64_t>(n_) - 1) /
                                                 static_cast<std::uint64_t>(n_));  // the longest
@@ -141,6 +179,7 @@ class Timing {
       case Algorithm::one_shot: return fan(bytes) + given_back(bytes);
       case Algorithm::direct: return 2 * (fan(part) + given_back(part));
       case Algorithm::ring: return 2 * (n_ - 1) * swap(part);
+      case Algorithm::hierarchical: return in_levels();
       default: break;
     }
     const bool power = std::has_single_bit(static_cast<unsigned>(call_.ranks));

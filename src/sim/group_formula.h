@@ -16,6 +16,8 @@ struct GroupCall {
   std::uint64_t count = 0;  // elements of 8 bytes, as in Collective
   std::uint64_t piece = 1;  // longest message, in bytes
   int root = 0;
+  int per_host =
+      1;  // consecutive ranks of a host, by `hierarchical`: it says who combines first, not what a link takes
 
   [[nodiscard]] std::uint64_t bytes() const { return 8 * count; }
 };

@@ -75,6 +75,14 @@ constexpr CollectiveKind kKinds[] = {
     CollectiveKind::broadcast, CollectiveKind::all_gather,     CollectiveKind::gather,
     CollectiveKind::scatter,   CollectiveKind::reduce_scatter, CollectiveKind::all_to_all};
 
+std::vector<Algorithm> algorithms_of(CollectiveKind kind, bool on_hosts) {
+  const auto all = collectives::algorithms_of(kind);
+  std::vector<Algorithm> algorithms(all.begin(), all.end());
+  if (on_hosts && collectives::has_algorithm(kind, Algorithm::hierarchical, false))
+    algorithms.push_back(Algorithm::hierarchical);
+  return algorithms;
+}
+
 // Runs it once; the time from the call to the last rank's return.
 Time run_once(Group& group, const GroupCall& call, const Expected& expected, std::string& wrong) {
   const Time begun = group.simulation().now();
@@ -117,6 +125,7 @@ int times_of(const GroupCall& call) {
 GroupMeasured measure(Group& group, GroupCall call) {
   call.ranks = group.options().ranks;
   call.piece = group.options().slot_bytes;
+  call.per_host = group.options().per_host;
   GroupMeasured out;
   out.call = call;
   out.times = times_of(call);
@@ -151,12 +160,13 @@ std::vector<GroupCall> calls_for(const Group& group, std::uint64_t most) {
   const std::uint64_t piece = group.options().slot_bytes / 8;
   std::vector<GroupCall> calls;
   for (const CollectiveKind kind : kKinds)
-    for (const Algorithm algorithm : collectives::algorithms_of(kind))
+    for (const Algorithm algorithm : algorithms_of(kind, group.options().per_host > 1))
       for (const std::uint64_t count : {std::uint64_t{1}, piece, piece + 1, 10 * piece, ranks * piece + 3}) {
         GroupCall call;
         call.kind = kind;
         call.algorithm = algorithm;
         call.ranks = group.options().ranks;
+        call.per_host = group.options().per_host;
         call.piece = group.options().slot_bytes;
         call.count = kind == CollectiveKind::barrier ? 0 : count;
         if (kind == CollectiveKind::barrier && count != 1) continue;
@@ -175,7 +185,7 @@ std::vector<std::string> names_of_calls() {
   };
   for (const CollectiveKind kind : kKinds) add(to_string(kind));
   for (const CollectiveKind kind : kKinds)
-    for (const Algorithm algorithm : collectives::algorithms_of(kind)) add(to_string(algorithm));
+    for (const Algorithm algorithm : algorithms_of(kind, true)) add(to_string(algorithm));
   return names;
 }
 

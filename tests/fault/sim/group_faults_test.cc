@@ -175,5 +175,35 @@ TEST_F(SimulatedFault, ARankThatComesLateIsNamedAndHearsThatTheOthersGaveUp) {
   }
 }
 
+// A process that gets no core while the others give up has all that they sent in its sockets when it goes on: their
+// part of the operation, and that they gave up. The one must not make it end well before it has read the other.
+TEST(SimulatedFaultOfTwo, ARankThatWasFrozenWhileTheOtherGaveUpHearsOfIt) {
+  for (const auto away : {std::chrono::milliseconds(250), std::chrono::milliseconds(1000)}) {
+    GroupOptions options;
+    options.timeout = kTimeout;
+    Group group(options);
+    ASSERT_TRUE(group.join());
+    const Time begun = group.simulation().now();
+    group.simulation().in(
+        kBegins, [](void* one, std::uint64_t, std::uint64_t) { static_cast<Group*>(one)->rank(1).host->freeze(); },
+        &group);
+    group.simulation().in(
+        kBegins + away.count() * kMillisecond,
+        [](void* one, std::uint64_t, std::uint64_t) { static_cast<Group*>(one)->rank(1).host->thaw(); }, &group);
+    Status ends[2];
+    ASSERT_TRUE(group.run([&](Group::Rank& rank) {
+      while (rank.number == 1 && rank.strand->pause(begun + 2 * kBegins)) {
+      }
+      Collective barrier;
+      barrier.timeout = std::chrono::milliseconds(100);
+      ends[rank.number] = rank.communicator->run(barrier);
+    }));
+    while (!group.rank(1).strand->ended() && group.simulation().step()) {  // run() waits for no frozen one
+    }
+    EXPECT_FALSE(ends[0]) << "nobody came in time";
+    EXPECT_FALSE(ends[1]) << "away for " << away.count() << " ms";
+  }
+}
+
 }  // namespace
 }  // namespace fairway::sim

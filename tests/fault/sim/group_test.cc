@@ -1,3 +1,5 @@
+#include <utility>
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -32,6 +34,35 @@ void expect_all_as_the_formulas_say(int ranks, std::uint64_t most) {
     EXPECT_LT(measured.time_ratio(), 1 + kTolerance)
         << measured.virtual_ns / 1e3 << " us, by the formula " << measured.formula_ns / 1e3;
   }
+}
+
+// Ranks of a host combine first. The links are all alike here, so it shows what is sent and what waits for what.
+void expect_levels_as_the_formulas_say(int ranks, int per_host) {
+  GroupOptions options;
+  options.ranks = ranks;
+  options.per_host = per_host;
+  Group group(options);
+  group.leave_open();
+  ASSERT_TRUE(group.join());
+  int tried = 0;
+  for (const GroupCall& call : calls_for(group, 256U << 10)) {
+    if (call.algorithm != Algorithm::hierarchical) continue;
+    ++tried;
+    const GroupMeasured measured = measure(group, call);
+    SCOPED_TRACE(text_of(call) + ", hosts of " + std::to_string(per_host));
+    ASSERT_EQ(measured.wrong, "");
+    EXPECT_EQ(measured.messages, measured.formula_messages);
+    EXPECT_EQ(measured.bytes, measured.formula_bytes);
+    EXPECT_EQ(measured.unlike, -1);
+    EXPECT_GT(measured.time_ratio(), 1 - kTolerance) << measured.formula_ns / 1e3 << " us by the formula";
+    EXPECT_LT(measured.time_ratio(), 1 + kTolerance) << measured.formula_ns / 1e3 << " us by the formula";
+  }
+  EXPECT_GE(tried, 4);
+}
+
+TEST(SimulatedCollectives, InLevelsAreRightAndCostWhatTheFormulasSay) {
+  for (const auto& [ranks, per_host] : {std::pair(16, 4), std::pair(16, 8), std::pair(64, 4)})
+    expect_levels_as_the_formulas_say(ranks, per_host);
 }
 
 TEST(SimulatedCollectives, AreRightAndCostWhatTheFormulasSayOnSixtyFourRanks) {

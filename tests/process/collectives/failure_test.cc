@@ -15,6 +15,10 @@ GroupOptions failing(int size, const std::string& transport, std::chrono::millis
   GroupOptions options;
   options.size = size;
   options.transports = {transport};
+  if (transport == "hosts") {  // two ranks on each of two hosts, and so on
+    options.transports = {"shm", "tcp"};
+    for (int rank = 0; rank < size; ++rank) options.hosts.push_back(rank / 2);
+  }
   options.communicator.timeout = timeout;
   return options;
 }
@@ -29,7 +33,7 @@ Collective sum_of(std::vector<float>& values) {
 }
 
 struct Failures : testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Over, Failures, testing::Values("shm", "tcp"));
+INSTANTIATE_TEST_SUITE_P(Over, Failures, testing::Values("shm", "tcp", "hosts"));
 
 // Each rank in `bodies` exits with 0 if it saw what it should.
 int complain(const char* what, const Status& status) {
@@ -239,7 +243,7 @@ TEST_P(Failures, OperationsHaveTheirWholeTimeoutHoweverLateARankJoined) {
   std::vector<std::string> addresses;
   for (int rank = 0; rank < 2; ++rank) {
     EngineOptions wanted;
-    wanted.transports = {GetParam()};
+    wanted.transports = failing(2, GetParam(), {}).transports;
     engines.push_back(Engine::open(wanted).value());
     addresses.push_back(engines.back().address());
   }

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collectives/nearness.h"
+
 namespace fairway {
 namespace {
 
@@ -23,12 +25,21 @@ EngineOptions engine_options(const GroupOptions& options, int rank) {
   return made;
 }
 
+// A communicator is made on its rank's thread.
+thread_local int own_host = 0;
+void be_on(const GroupOptions& options, int rank) {
+  if (options.hosts.empty()) return collectives::other_host.store(nullptr);
+  own_host = options.hosts[static_cast<std::size_t>(rank)];
+  collectives::other_host.store([](const Engine&) { return static_cast<std::uint64_t>(own_host); });
+}
+
 int run_rank(const GroupOptions& options, int rank, const std::string& folder,
              const std::function<int(Engine& engine, Communicator& communicator)>& body) {
   auto engine = Engine::open(engine_options(options, rank));
   if (!engine) return std::fprintf(stderr, "%s\n", engine.status().to_string().c_str()), 3;
   const auto addresses = exchange_addresses(folder, rank, options.size, engine->address());
   if (!addresses) return std::fprintf(stderr, "%s\n", addresses.status().to_string().c_str()), 4;
+  be_on(options, rank);
   auto communicator = Communicator::create(*engine, rank, *addresses, options.communicator);
   if (!communicator) return std::fprintf(stderr, "%s\n", communicator.status().to_string().c_str()), 5;
   return body(*engine, *communicator);
@@ -52,6 +63,7 @@ void run_group(const GroupOptions& options, const RankBody& body) {
   for (int rank = 0; rank < options.size; ++rank) {
     threads.emplace_back([&, rank] {
       Engine& engine = engines[static_cast<std::size_t>(rank)];
+      be_on(options, rank);
       auto communicator = Communicator::create(engine, rank, addresses, options.communicator);
       if (!communicator) {
         ADD_FAILURE() << "rank " << rank << ": " << communicator.status().to_string();

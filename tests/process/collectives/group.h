@@ -17,6 +17,8 @@ using RankBody = std::function<void(Engine& engine, Communicator& communicator)>
 struct GroupOptions {
   int size = 2;
   std::vector<std::string> transports = {"shm"};
+  // Of each rank: the host that it takes itself to be on, whatever links it has; empty: this one.
+  std::vector<int> hosts = {};
   Progress progress = Progress::caller;
   // Ranks of a busy machine are late, not dead: no test of values ends by time.
   std::chrono::milliseconds peer_timeout{120'000};

@@ -79,6 +79,23 @@ TEST(BenchCollectives, RanksInNamespacesOfTheirOwn) {
   refuses("bench collectives --namespaces --beside mpich --size 8", "only gloo", 2);
 }
 
+// Two hosts of two ranks and one of one: those of a host combine through memory first.
+TEST(BenchCollectives, SeveralRanksInEachNamespace) {
+  refuses("bench collectives --per-host 2 --size 8", "without --namespaces all ranks are on this host", 2);
+  for (const int ranks : {4, 5}) {
+    const std::string command =
+        "bench collectives --namespaces --per-host 2 --size 8,100K,4M --algorithm hierarchical "
+        "--turns 1 --seconds 0 --ranks " +
+        std::to_string(ranks);
+    const Ran ran = fairway(command);
+    if (count(ran.out, "--namespaces") > 0) GTEST_SKIP() << ran.out;  // no root, no namespaces, or no ip, here
+    ASSERT_EQ(ran.exit, 0) << ran.out;
+    EXPECT_EQ(count(ran.out, "      0  hierarchical"), 3u) << ran.out;  // no element is wrong
+  }
+  const Ran chosen = fairway("bench collectives --namespaces --per-host 2 --size 8,4M --turns 1 --seconds 0 --ranks 4");
+  EXPECT_EQ(count(chosen.out, "      0  hierarchical"), 2u) << chosen.out;
+}
+
 TEST(BenchCollectives, NamespacesNeedRootAndSaySo) {
   const Ran ran = fairway("bench collectives --namespaces --ranks 2 --size 8 --turns 1 --seconds 0",
                           "setpriv --reuid 65534 --clear-groups timeout 60 ");

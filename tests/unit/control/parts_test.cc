@@ -1,5 +1,7 @@
+#include <array>
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -87,6 +89,20 @@ TEST(Mailbox, NothingIsCountedOnTheSlotsNextSession) {
   int taken = 0;
   while (box.send(young, bytes).is_ok()) ++taken;
   EXPECT_EQ(taken, 10'000 / 1064);
+}
+
+// An engine that tells all its peers something does so before the control thread runs again.
+TEST(Mailbox, TakesAMessageForEachOfThousandsOfSessionsAtOnce) {
+  constexpr std::uint32_t kSessions = 5000;
+  Mailbox box(kSessions, 10'000);
+  std::vector<SessionId> sessions;
+  for (std::uint32_t slot = 0; slot < kSessions; ++slot) sessions.push_back(box.open(slot));
+  const std::array<std::byte, 100> bytes{};
+  for (int message = 0; message < 2; ++message)
+    for (const SessionId session : sessions) ASSERT_TRUE(box.send(session, bytes).is_ok());
+  Command command;
+  for (std::uint32_t i = 0; i < 2 * kSessions; ++i) ASSERT_TRUE(box.take(command));
+  EXPECT_FALSE(box.take(command));
 }
 
 TEST(Mailbox, ManyThreadsNeverExceedTheBoundAndAllIsTaken) {
