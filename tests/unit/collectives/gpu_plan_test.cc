@@ -265,7 +265,7 @@ TEST(GpuArea, AnotherPlaceWaitsUntilAllAreDoneWithIt) {
 
 // Of each way, a call that waits says so and for whom, and no longer once it has ended.
 TEST(GpuTold, WhereACallIsAndForWhomItWaits) {
-  for (const Way way : {Way::units, Way::pieces}) {
+  for (const By by : {By::units, By::pieces, By::lines, By::area_lines}) {
     TwoRanks ranks;
     for (std::uint32_t turn = 1; turn < 4; ++turn) {
       std::vector<std::uint32_t> mine(5000, 1), theirs(5000, 2);
@@ -277,11 +277,11 @@ TEST(GpuTold, WhereACallIsAndForWhomItWaits) {
         EXPECT_EQ(std::atomic_ref(ranks.told[1].entered).load(), turn == 1 ? 0U : told_entered(turn - 1, 3));
         const auto so_far = std::atomic_ref(ranks.told[0].nanoseconds).load();
         while (std::atomic_ref(ranks.told[0].nanoseconds).load() <= so_far) std::this_thread::yield();
-        Call call = ranks.call(1, way, theirs.data(), 5000);
+        Call call = ranks.call(1, by, theirs.data(), 5000);
         call.kind = 3, call.number = 100 + turn;
         run_block<std::uint32_t, support::CpuBlock>(call, 0);
       });
-      Call call = ranks.call(0, way, mine.data(), 5000);
+      Call call = ranks.call(0, by, mine.data(), 5000);
       call.kind = 3, call.number = 100 + turn;
       run_block<std::uint32_t, support::CpuBlock>(call, 0);
       late.join();
