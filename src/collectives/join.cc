@@ -98,7 +98,8 @@ Communicator::State::~State() {
   lanes.flush(Clock::now() + std::chrono::seconds(1));
   Alarm farewell;
   farewell.leaves = true;
-  alarms.raise(farewell);
+  // Who was too busy to hear of the abort hears of it now, and not that this rank has left.
+  alarms.raise(aborted.load(std::memory_order_acquire) ? own_abort() : farewell);
 }
 
 // One of the parent's members may have heard of a dead rank where this one did not: it never comes here.

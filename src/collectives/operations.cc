@@ -295,13 +295,17 @@ Status Communicator::State::hear(std::uint64_t operation) {
 void Communicator::State::abort() {
   if (aborted.exchange(true, std::memory_order_acq_rel) || !engine.is_open()) return;
   gpu.stop();
+  alarms.raise_beside(own_abort());
+}
+
+collectives::Alarm Communicator::State::own_abort() const {
   Alarm alarm;
   alarm.rank = rank();
   alarm.operation = last_ended.load(std::memory_order_relaxed) + 1;
   alarm.code = ErrorCode::cancelled;
   alarm.aborts = true;
   alarm.text = fmt::format("{} has aborted the communicator", name_of(rank()));
-  alarms.raise_beside(alarm);
+  return alarm;
 }
 
 // A rank that comes late looks at its first step, when it may not have read yet what the others told it meanwhile. Once

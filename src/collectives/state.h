@@ -58,6 +58,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   void fail(const collectives::Running& running, const collectives::Fault& fault);
   void end(CollectiveFailure why);
   void abort();  // by any thread; hear() then ends the group, on the thread that uses it
+  [[nodiscard]] collectives::Alarm own_abort() const;  // what the others hear of it
   // Closed, where the engine is: its memory is gone, and with it every operation. The failure, after abort().
   Status check_open();
   // An alarm of another rank ends the group, once this rank is in that operation: those before it end as they have for
