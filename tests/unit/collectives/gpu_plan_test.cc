@@ -188,6 +188,10 @@ TEST(GpuRounds, ValuesAreRightWhileTheNumbersWrapAround) {
   }
 }
 
+void run_all_blocks(const Call& call) {
+  for (unsigned block = 0; block < call.blocks; ++block) run_block<std::uint32_t, support::CpuBlock>(call, block);
+}
+
 // Calls of other sizes use other rows of the places, one after the other.
 TEST(GpuRounds, ValuesAreRightByLines) {
   for (const By by : {By::lines, By::area_lines, By::two_shot_lines}) {
@@ -279,11 +283,11 @@ TEST(GpuTold, WhereACallIsAndForWhomItWaits) {
         while (std::atomic_ref(ranks.told[0].nanoseconds).load() <= so_far) std::this_thread::yield();
         Call call = ranks.call(1, by, theirs.data(), 5000);
         call.kind = 3, call.number = 100 + turn;
-        run_block<std::uint32_t, support::CpuBlock>(call, 0);
+        run_all_blocks(call);
       });
       Call call = ranks.call(0, by, mine.data(), 5000);
       call.kind = 3, call.number = 100 + turn;
-      run_block<std::uint32_t, support::CpuBlock>(call, 0);
+      run_all_blocks(call);
       late.join();
       EXPECT_EQ(ranks.told[0].waits, 0U);
       EXPECT_EQ(mine[4999], 3U);
