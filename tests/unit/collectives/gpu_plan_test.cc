@@ -205,9 +205,7 @@ TEST(GpuRounds, ValuesAreRightByLines) {
           std::vector<std::uint32_t> values(count);
           for (std::uint64_t i = 0; i < count; ++i) values[i] = static_cast<std::uint32_t>(i * (rank + 1) + turn);
           if (rank == turn % 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          const Call call = ranks.call(rank, by, values.data(), count);
-          for (unsigned block = 0; block < call.blocks; ++block)
-            run_block<std::uint32_t, support::CpuBlock>(call, block);
+          run_all_blocks(ranks.call(rank, by, values.data(), count));
           for (std::uint64_t i = 0; i < count; ++i)
             wrong[rank] += values[i] != static_cast<std::uint32_t>(3 * i + 2 * turn);
         }
