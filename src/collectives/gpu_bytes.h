@@ -83,9 +83,4 @@ FAIRWAY_IN_KERNELS std::uint64_t at_most(std::uint64_t a, std::uint64_t b) {
   return a < b ? a : b;
 }
 
-// Of two_shot: the bytes that each rank combines, but for the last ones, which may be shorter.
-FAIRWAY_IN_KERNELS std::uint64_t two_shot_part(std::uint64_t bytes, unsigned size) {
-  return ((bytes + size - 1) / size + 15) / 16 * 16;
-}
-
 }  // namespace fairway::collectives::gpu

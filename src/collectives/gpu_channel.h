@@ -76,8 +76,7 @@ class Channel {
     }
     H::store(&own->calls, number_);
     if (lines().rounds != 0)
-      H::store(has_area_ ? &area_head(rank())->line_round : &own->line_round,
-               line_round() + lines().rounds * (call_.way == Way::two_shot ? 2 : 1));
+      H::store(has_area_ ? &area_head(rank())->line_round : &own->line_round, line_round() + lines().rounds);
     if (call_.wants_area == 0) return;
     H::store(&own->grants, grant_);
     if (has_area() && H::load(&head(rank())->failed) == 0) give_area_back();

@@ -75,15 +75,6 @@ class Warp {
 
   // False: it has failed.
   FAIRWAY_IN_KERNELS bool run(LineRound round) {
-    if (call_.way == Way::two_shot)
-      return exchange_lines(
-          channel_, round, 2 * lines_.rounds,
-          [&](std::uint32_t nth, LineRound to) {
-            if (nth % 2 == 0) send_parts(nth / 2, to);
-          },
-          [&](std::uint32_t nth, LineRound from) {
-            return nth % 2 == 0 ? combine_parts(nth / 2, from) : take_parts(nth / 2, from);
-          });
     return exchange_lines(
         channel_, round, lines_.rounds, [&](std::uint32_t nth, LineRound to) { send(nth, to); },
         [&](std::uint32_t nth, LineRound from) { return reduces(call_.work) ? combine(nth, from) : take(nth, from); });
@@ -210,88 +201,33 @@ class Warp {
     return true;
   }
 
-  // Combines rows [first, ...) of `own` with those of the others. False: it has failed.
-  FAIRWAY_IN_KERNELS bool combined(LineRound round, const unsigned char* own, const Span& all, std::uint32_t first,
-                                   Batch<kCombined>& rows) const {
-    Sums<T, 16> sums[kCombined][H::kLanesHere];
-    Batch<kCombined> mine = {};
-    read(own, all, first, mine);
+  FAIRWAY_IN_KERNELS bool combine(std::uint32_t nth, LineRound round) const {
+    const Span all = span(nth, block_bytes_);
     FAIRWAY_NOT_UNROLLED
-    for (unsigned rank = 0; rank < call_.size; ++rank) {
-      if (rank != call_.rank && !load(rank, round, first, all.rows, rows)) return false;
+    for (std::uint32_t first = 0; first < all.rows; first += kCombined) {
+      Sums<T, 16> sums[kCombined][H::kLanesHere];
+      Batch<kCombined> mine = {}, rows = {};
+      read(input_for(call_, call_.rank, block_bytes_), all, first, mine);
+      FAIRWAY_NOT_UNROLLED
+      for (unsigned rank = 0; rank < call_.size; ++rank) {
+        if (rank != call_.rank && !load(rank, round, first, all.rows, rows)) return false;
+        FAIRWAY_UNROLL
+        for (unsigned k = 0; k < kCombined; ++k) FAIRWAY_UNROLL
+        for (unsigned i = 0; i < H::kLanesHere; ++i) {
+          Elements<T, 16> next;
+          next.words[0] = rank == call_.rank ? mine[k].words[i][0] : rows[k].words[i][0];
+          next.words[1] = rank == call_.rank ? mine[k].words[i][1] : rows[k].words[i][1];
+          if (first + k < all.rows) sums[k][i].add(call_.combine, rank, next);
+        }
+      }
       FAIRWAY_UNROLL
       for (unsigned k = 0; k < kCombined; ++k) FAIRWAY_UNROLL
       for (unsigned i = 0; i < H::kLanesHere; ++i) {
-        Elements<T, 16> next;
-        next.words[0] = rank == call_.rank ? mine[k].words[i][0] : rows[k].words[i][0];
-        next.words[1] = rank == call_.rank ? mine[k].words[i][1] : rows[k].words[i][1];
-        if (first + k < all.rows) sums[k][i].add(call_.combine, rank, next);
+        const auto sum = sums[k][i].end(call_.combine, call_.size);
+        rows[k].words[i][0] = sum.words[0];
+        rows[k].words[i][1] = sum.words[1];
       }
-    }
-    FAIRWAY_UNROLL
-    for (unsigned k = 0; k < kCombined; ++k) FAIRWAY_UNROLL
-    for (unsigned i = 0; i < H::kLanesHere; ++i) {
-      const auto sum = sums[k][i].end(call_.combine, call_.size);
-      rows[k].words[i][0] = sum.words[0];
-      rows[k].words[i][1] = sum.words[1];
-    }
-    return true;
-  }
-  FAIRWAY_IN_KERNELS bool combine(std::uint32_t nth, LineRound round) const {
-    const Span all = span(nth, block_bytes_);
-    Batch<kCombined> rows = {};
-    FAIRWAY_NOT_UNROLLED
-    for (std::uint32_t first = 0; first < all.rows; first += kCombined) {
-      if (!combined(round, input_for(call_, call_.rank, block_bytes_), all, first, rows)) return false;
       write(call_.output, all, first, rows);
-    }
-    return true;
-  }
-
-  // ---- two_shot: each rank combines a part, and sends it to all in the next round ----
-  FAIRWAY_IN_KERNELS std::uint64_t part_at(unsigned rank) const {
-    return at_most(block_bytes_, rank * two_shot_part(block_bytes_, call_.size));
-  }
-  FAIRWAY_IN_KERNELS Span part_span(std::uint32_t nth, unsigned rank) const {
-    Span all = span(nth, two_shot_part(block_bytes_, call_.size));
-    all.end = at_most(all.end, part_at(rank + 1) - part_at(rank));  // the last parts may be shorter
-    all.begin = at_most(all.begin, all.end);
-    return all;
-  }
-  FAIRWAY_IN_KERNELS void send_parts(std::uint32_t nth, LineRound round) const {
-    Batch<kMoved> rows = {};
-    FAIRWAY_NOT_UNROLLED
-    for (unsigned k = 1; k < call_.size; ++k) {
-      const Span all = part_span(nth, peer(k));
-      FAIRWAY_NOT_UNROLLED
-      for (std::uint32_t first = 0; first < all.rows; first += kMoved) {
-        read(call_.input + part_at(peer(k)), all, first, rows);
-        store(peer(k), round, all, first, rows);
-      }
-    }
-  }
-  FAIRWAY_IN_KERNELS bool combine_parts(std::uint32_t nth, LineRound round) const {
-    const Span all = part_span(nth, call_.rank);
-    Batch<kCombined> rows = {};
-    FAIRWAY_NOT_UNROLLED
-    for (std::uint32_t first = 0; first < all.rows; first += kCombined) {
-      if (!combined(round, call_.input + part_at(call_.rank), all, first, rows)) return false;
-      FAIRWAY_NOT_UNROLLED
-      for (unsigned k = 1; k < call_.size; ++k) store(peer(k), round + 1, all, first, rows);
-      write(call_.output + part_at(call_.rank), all, first, rows);
-    }
-    return true;
-  }
-  FAIRWAY_IN_KERNELS bool take_parts(std::uint32_t nth, LineRound round) const {
-    Batch<kMoved> rows;
-    FAIRWAY_NOT_UNROLLED
-    for (unsigned k = 1; k < call_.size; ++k) {
-      const Span all = part_span(nth, peer(k));
-      FAIRWAY_NOT_UNROLLED
-      for (std::uint32_t first = 0; first < all.rows; first += kMoved) {
-        if (!load(peer(k), round, first, all.rows, rows)) return false;
-        write(call_.output + part_at(peer(k)), all, first, rows);
-      }
     }
     return true;
   }

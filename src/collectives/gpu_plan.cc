@@ -83,53 +83,57 @@ Lines lines_of(std::uint64_t rows, std::uint64_t room, std::uint64_t most_blocks
   return lines;
 }
 
-Route route_by_lines(const Layout& layout, bool two_shot, std::uint64_t block_bytes) {
-  const std::uint64_t others = std::max<std::uint32_t>(layout.size, 2) - 1;
-  const std::uint64_t bytes = two_shot ? two_shot_part(block_bytes, layout.size) : block_bytes;
-  const auto of = [&](std::uint64_t memory, std::uint32_t most_blocks) {
-    const std::uint64_t place = memory / 2 / kRowMemory;  // rows of one of the two
-    Lines lines = lines_of((bytes + kRowBytes - 1) / kRowBytes, place / others, most_blocks);
-    lines.place_bytes = static_cast<std::uint32_t>(place * kRowMemory);
-    return lines;
-  };
+Lines lines_in(std::uint64_t memory, const Layout& layout, std::uint64_t block_bytes, std::uint32_t most_blocks) {
+  const std::uint64_t place = memory / 2 / kRowMemory;  // rows of one of the two
+  Lines lines = lines_of((block_bytes + kRowBytes - 1) / kRowBytes, place / std::max<std::uint64_t>(layout.size - 1, 1),
+                         most_blocks);
+  lines.place_bytes = static_cast<std::uint32_t>(place * kRowMemory);
+  return lines;
+}
+
+// By units, or with the area by pieces.
+Route route_without_lines(const Layout& layout, Work work, std::uint64_t block_bytes, Algorithm asked) {
+  const std::uint64_t sent = block_bytes * std::max<std::uint64_t>(layout.size - 1, 1);
+  const bool two_shot =
+      work == Work::reduce_to_all && (asked == Algorithm::direct || (asked == Algorithm::automatic && layout.size > 2));
   Route route;
-  route.way = two_shot ? Way::two_shot : Way::one_shot;
-  route.lines = of(layout.own_bytes, kUnitChannels);
-  route.blocks = route.lines.blocks;
-  std::uint32_t warps = route.lines.warps;
-  route.wants_area = bytes * others > kMostByOwnLines;
-  if (route.wants_area) {
-    route.area_lines = of(kAreaBytes, kPieceChannels);
-    route.area_lines.at = layout.area.pieces_at;
-    route.blocks = std::max(route.blocks, route.area_lines.blocks);
-    warps = std::max(warps, route.area_lines.warps);
+  std::uint64_t of_lane = 8;
+  if (sent > kMostByUnits || (asked == Algorithm::direct && work == Work::reduce_to_all)) {
+    const std::uint64_t moved = two_shot ? 2 * block_bytes : sent;
+    route.way = two_shot ? Way::two_shot : Way::one_shot;
+    route.wants_area = true;
+    route.blocks = blocks_of(moved, kBytesOfBlock, kPieceChannels);
+    of_lane = 16;
+  } else {
+    route.blocks = blocks_of((block_bytes + 7) / 8, kUnitsOfBlock, kUnitChannels);
   }
-  route.threads = warps * kRowLanes;
+  const std::uint64_t wanted = (block_bytes / route.blocks / of_lane + 31) / 32 * 32;
+  route.threads = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted, 32, kThreads));
   return route;
 }
 
 }  // namespace
 
+// Between two the area is for lines, among more for pieces: what lies there is never taken for the other's.
 Route route_of(const Layout& layout, Work work, std::uint64_t block_bytes, Algorithm asked, bool by_lines) {
-  const int size = static_cast<int>(layout.size);
-  const std::uint64_t sent = block_bytes * static_cast<std::uint64_t>(std::max(size - 1, 1));
-  const bool reduces_to_all = work == Work::reduce_to_all;
-  const bool two_shot = reduces_to_all && (asked == Algorithm::direct || (asked == Algorithm::automatic && size > 2));
-  if (by_lines)
-    return route_by_lines(layout, two_shot && (asked == Algorithm::direct || sent > kMostByOwnLines), block_bytes);
-  const auto threads = [&](std::uint32_t blocks, std::uint64_t each) {
-    const std::uint64_t wanted = (block_bytes / blocks / each + 31) / 32 * 32;
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted, 32, kThreads));
-  };
+  if (!by_lines) return route_without_lines(layout, work, block_bytes, asked);
+  const std::uint64_t sent = block_bytes * std::max<std::uint64_t>(layout.size - 1, 1);
+  const bool two_shot = asked == Algorithm::direct && work == Work::reduce_to_all && layout.size > 2;
   Route route;
-  if (sent > kMostByUnits || (asked == Algorithm::direct && reduces_to_all)) {
-    const std::uint64_t moved = two_shot ? 2 * block_bytes : sent;
-    route = {two_shot ? Way::two_shot : Way::one_shot, true, blocks_of(moved, kBytesOfBlock, kPieceChannels)};
-    route.threads = threads(route.blocks, 16);
-    return route;
+  if (sent > kMostByOwnLines || two_shot) {
+    if (layout.size > 2) {
+      route = route_without_lines(layout, work, block_bytes, asked);
+    } else {
+      route.area_lines = lines_in(kAreaBytes, layout, block_bytes, kPieceChannels);
+      route.area_lines.at = layout.area.pieces_at;
+      route.wants_area = true;
+      route.blocks = route.area_lines.blocks;
+      route.threads = route.area_lines.warps * kRowLanes;
+    }
   }
-  route.blocks = blocks_of((block_bytes + 7) / 8, kUnitsOfBlock, kUnitChannels);
-  route.threads = threads(route.blocks, 8);
+  route.lines = lines_in(layout.own_bytes, layout, block_bytes, kUnitChannels);
+  route.blocks = std::max(route.blocks, route.lines.blocks);
+  route.threads = std::max(route.threads, route.lines.warps * kRowLanes);
   return route;
 }
 

@@ -51,13 +51,13 @@ struct Route {
   std::uint32_t blocks = 1;
   std::uint32_t threads = 32;  // of a block
   Lines lines = {};            // without the area; `at` is left out
-  Lines area_lines = {};
+  Lines area_lines = {};       // with it; rounds 0: by pieces
 };
 // `by_lines`: all ranks reach each other by links that keep lines whole.
 Route route_of(const Layout& layout, Work work, std::uint64_t block_bytes, Algorithm asked, bool by_lines);
 
-// Of more bytes to all other ranks together, pieces are sent; where there are lines: lines, and the area is used for
-// them. Chosen from a few runs on two GPUs, not searched for (docs/collectives.md).
+// Of more bytes to all other ranks together, the area is used; kMostByOwnLines: where there are lines. Chosen from a
+// few runs on two GPUs, not searched for (docs/collectives.md).
 inline constexpr std::uint64_t kMostByUnits = 96U << 10, kMostByOwnLines = 160U << 10;
 
 // Whether that collective can run on a GPU, and what kernels then do.

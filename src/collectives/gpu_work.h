@@ -214,7 +214,7 @@ FAIRWAY_IN_KERNELS void take_pieces(C& channel, Round round, std::uint64_t block
 // second.
 struct Part {
   FAIRWAY_IN_KERNELS Part(const Step& step, unsigned rank, unsigned size) {
-    const std::uint64_t part = two_shot_part(step.bytes, size);
+    const std::uint64_t part = ((step.bytes + size - 1) / size + 15) / 16 * 16;
     const std::uint64_t first = at_most(step.bytes, rank * part);
     begin = step.begin + first;
     bytes = at_most(step.bytes, first + part) - first;

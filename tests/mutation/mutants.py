@@ -309,7 +309,7 @@ MUTANTS = [
     Mutant("a place for lines is used again one round early", "src/collectives/gpu_exchange.h",
            "static_cast<unsigned>(round % 2)", "static_cast<unsigned>(round % 1)", "model_test@GpuExchangeModel*"),
     Mutant("a call goes by the lines of the round before", "src/collectives/gpu_channel.h",
-           "line_round() + lines().rounds *", "line_round() + 0 * lines().rounds *", "unit_collectives@GpuRounds*"),
+           "line_round() + lines().rounds);", "line_round());", "unit_collectives@GpuRounds*"),
     Mutant("a line is taken whatever its flag says", "src/collectives/gpu_lines.h",
            "all = all && out[k].words[i][1] == flag", "all = all && out[k].words[i][1] != 0", "unit_collectives@GpuRounds*"),
     Mutant("pieces that are sent ahead have too few places", "src/collectives/gpu_exchange.h",

@@ -78,14 +78,14 @@ TEST(GpuRoute, LinesHaveRoomForAllBytes) {
     for (const Work work : {Work::nothing, Work::reduce_to_all, Work::to_each}) {
       for (std::uint64_t bytes = work == Work::nothing ? 0 : 1; bytes <= 1ULL << 33; bytes = bytes * 3 + 7) {
         const Route route = route_of(layout, work, bytes, Algorithm::automatic, true);
-        const std::uint64_t moved = route.way == Way::two_shot ? two_shot_part(bytes, layout.size) : bytes;
-        EXPECT_EQ(route.wants_area, route.area_lines.rounds != 0);
-        EXPECT_EQ(route.way == Way::two_shot,
-                  size > 2 && work == Work::reduce_to_all && bytes * others > kMostByOwnLines);
+        const bool is_long = bytes * others > kMostByOwnLines;
+        EXPECT_EQ(route.wants_area, is_long);
+        EXPECT_EQ(route.area_lines.rounds != 0, is_long && size <= 2) << "among more the area is for pieces";
+        EXPECT_EQ(route.way == Way::two_shot, is_long && size > 2 && work == Work::reduce_to_all);
         for (const Lines& lines : {route.lines, route.area_lines}) {
           if (lines.rounds == 0) continue;
           const std::uint64_t rows = std::uint64_t{lines.blocks} * lines.warps * lines.rows;
-          EXPECT_GE(rows * lines.rounds * kRowBytes, moved) << size << " ranks, " << bytes << " bytes";
+          EXPECT_GE(rows * lines.rounds * kRowBytes, bytes) << size << " ranks, " << bytes << " bytes";
           EXPECT_LE(rows * others * kRowMemory, lines.place_bytes);
           EXPECT_LE(lines.blocks, route.blocks);
           EXPECT_LE(lines.warps * kRowLanes, route.threads);
@@ -107,7 +107,7 @@ TEST(GpuRounds, WrapAroundWithoutZeroAndInTurns) {
   EXPECT_EQ(piece_place_of(next_round(0xFFFFFFFF)), (piece_place_of(0xFFFFFFFF) + 1) % kPiecePlaces);
 }
 
-enum class By { units, pieces, two_shot, lines, area_lines, two_shot_lines };
+enum class By { units, pieces, two_shot, lines, area_lines };
 
 // Two ranks, a thread each, on memory that holds flags as they would be after a turn of all numbers.
 class TwoRanks {
@@ -132,10 +132,9 @@ class TwoRanks {
     made.size = 2;
     made.blocks = 1;
     made.work = Work::reduce_to_all;
-    made.way = by == By::two_shot || by == By::two_shot_lines ? Way::two_shot : Way::one_shot;
+    made.way = by == By::two_shot ? Way::two_shot : Way::one_shot;
     if (by == By::units || by == By::pieces || by == By::two_shot) return made;
-    const Route route = route_of(layout, Work::reduce_to_all, count * sizeof *values,
-                                 by == By::two_shot_lines ? Algorithm::direct : Algorithm::one_shot, true);
+    const Route route = route_of(layout, Work::reduce_to_all, count * sizeof *values, Algorithm::automatic, true);
     made.lines = made.area_lines = route.lines;
     made.blocks = route.blocks;
     made.lines.at = layout.own_at;
@@ -194,7 +193,7 @@ void run_all_blocks(const Call& call) {
 
 // Calls of other sizes use other rows of the places, one after the other.
 TEST(GpuRounds, ValuesAreRightByLines) {
-  for (const By by : {By::lines, By::area_lines, By::two_shot_lines}) {
+  for (const By by : {By::lines, By::area_lines}) {
     TwoRanks ranks;
     std::vector<std::thread> threads;
     std::vector<std::uint64_t> wrong(2);
