@@ -186,7 +186,7 @@ class Communicator:
         kernel and gives the array at once, also while the stream captures a graph; the host does not wait, and `wait` means
         nothing. Keep the arrays until the stream has come past, and let the streams end before close(). The timeout begins
         when the GPU does.
-        Takes 14 MiB of the GPU. Raises Unsupported, at every rank, if one of them cannot; the communicator goes on without GPUs.
+        Takes 15.5 MiB of the GPU. Raises Unsupported, at every rank, if one of them cannot; the communicator goes on without GPUs.
         """
         self._group.use_gpu(gpu)
 
