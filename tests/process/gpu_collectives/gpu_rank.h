@@ -69,35 +69,29 @@ class GpuRank {
   std::vector<GpuStream> streams_;
 };
 
-// What tests call of the driver and Fairway does not.
 class Graphs {
  public:
-  explicit Graphs(GpuRank& rank)
-      : rank_(rank), library_(::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_LOCAL)) {}
-  // What `enqueue` puts into the stream.
-  void* capture(GpuStream stream, const std::function<bool()>& enqueue) {
-    return rank_.gpus.on(rank_.gpu, [&]() -> void* {
-      void *graph = nullptr, *made = nullptr;
-      if (find<int(void*, int)>("cuStreamBeginCapture_v2")(stream, 2) != 0) return nullptr;
+  explicit Graphs(GpuRank& rank) : rank_(rank) {}
+  // What `enqueue` puts into the stream; null: it failed.
+  sys::cuda::ReadyGraph capture(GpuStream stream, const std::function<bool()>& enqueue) {
+    return rank_.gpus.on(rank_.gpu, [&]() -> sys::cuda::ReadyGraph {
+      const auto& cu = rank_.gpus.driver();
+      sys::cuda::Graph graph = nullptr;
+      sys::cuda::ReadyGraph made = nullptr;
+      if (cu->cuStreamBeginCapture_v2(stream, sys::cuda::kCaptureRelaxed) != 0) return nullptr;
       const bool good = enqueue();
-      if (find<int(void*, void**)>("cuStreamEndCapture")(stream, &graph) != 0 || !good) return nullptr;
-      if (find<int(void**, void*, unsigned long long)>("cuGraphInstantiateWithFlags")(&made, graph, 0) != 0)
-        return nullptr;
-      find<int(void*)>("cuGraphDestroy")(graph);
+      if (cu->cuStreamEndCapture(stream, &graph) != 0 || !good) return nullptr;
+      if (cu->cuGraphInstantiateWithFlags(&made, graph, 0) != 0) return nullptr;
+      cu->cuGraphDestroy(graph);
       return made;
     });
   }
-  bool launch(void* graph, GpuStream stream) {
-    return rank_.gpus.on(rank_.gpu, [&] { return find<int(void*, void*)>("cuGraphLaunch")(graph, stream); }) == 0;
+  bool launch(sys::cuda::ReadyGraph graph, GpuStream stream) {
+    return rank_.gpus.on(rank_.gpu, [&] { return rank_.gpus.driver()->cuGraphLaunch(graph, stream); }) == 0;
   }
 
  private:
-  template <class F>
-  F* find(const char* name) {
-    return reinterpret_cast<F*>(::dlsym(library_, name));
-  }
   GpuRank& rank_;
-  void* library_;
 };
 
 // Runs `body` on so many ranks, all of whose GPUs have met. `timeout`: of operations.

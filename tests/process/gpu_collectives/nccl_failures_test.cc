@@ -239,7 +239,8 @@ TEST(NcclFailure, AGraphEndsAfterAFailure) {
     NcclSum sum(rank, 100);
     sum.fill();
     Graphs graphs(rank);
-    void* const graph = graphs.capture(stream, [&] { return rank.group.stream_run(sum.call(), stream).is_ok(); });
+    const sys::cuda::ReadyGraph graph =
+        graphs.capture(stream, [&] { return rank.group.stream_run(sum.call(), stream).is_ok(); });
     if (graph == nullptr || !graphs.launch(graph, stream) || !rank.synchronize(stream) || !sum.is_right(1, 2))
       return (void)rank.fail("a graph");
     if (!rank.expect(rank.group.run({}), "a barrier of the hosts")) return;

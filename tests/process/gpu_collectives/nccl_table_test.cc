@@ -75,7 +75,7 @@ struct NcclTable : testing::Test {
           if (why.find(words) == std::string::npos) return (void)rank.fail(why);
           if (captured) {
             Graphs graphs(rank);
-            void* const graph =
+            const sys::cuda::ReadyGraph graph =
                 graphs.capture(stream, [&] { return rank.group.stream_run(sum.call(), stream).is_ok(); });
             if (graph == nullptr || !graphs.launch(graph, stream)) return (void)rank.fail("no graph");
           } else if (!rank.expect(rank.group.stream_run(sum.call(), stream), "a sum")) {

@@ -79,7 +79,8 @@ TEST(NcclWay, StreamsAndGraphsAreMixed) {
     for (NcclSum* sum : {&loose, &captured, &other}) sum->fill();
     const GpuStream a = rank.stream(), b = rank.stream();
     Graphs graphs(rank);
-    void* const graph = graphs.capture(a, [&] { return rank.group.stream_run(captured.call(), a).is_ok(); });
+    const sys::cuda::ReadyGraph graph =
+        graphs.capture(a, [&] { return rank.group.stream_run(captured.call(), a).is_ok(); });
     if (graph == nullptr) return (void)rank.fail("no graph");
     Collective mine = other.call();
     mine.reproducible = true;  // a kernel

@@ -80,8 +80,8 @@ TEST_P(GpuStreams, GraphsAreLaunchedAnyNumberOfTimes) {
     Sum small(rank, 7), large(rank, 30'000), other(rank, 300), loose(rank, 64);
     const GpuStream a = rank.stream(), b = rank.stream();
     Graphs graphs(rank);
-    void* const both = graphs.capture(a, [&] { return small.enqueue(a) && large.enqueue(a); });
-    void* const one = graphs.capture(a, [&] { return other.enqueue(a); });
+    const sys::cuda::ReadyGraph both = graphs.capture(a, [&] { return small.enqueue(a) && large.enqueue(a); });
+    const sys::cuda::ReadyGraph one = graphs.capture(a, [&] { return other.enqueue(a); });
     if (both == nullptr || one == nullptr) return (void)rank.fail("no graph");
     if (!small.is_right(0) || !other.is_right(0)) return (void)rank.fail("a capture has run");
     int loosely = 0;

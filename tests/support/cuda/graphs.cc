@@ -5,15 +5,18 @@
 #include "support/cuda/stream.h"
 #include "sys/cuda.h"
 
-// Streams' numbers, captures and graphs of the stand-in driver. Fairway calls the first two; tests the others.
+// Streams' numbers, captures and graphs of the stand-in driver. Fairway calls the first of them, and those of graphs
+// where it measures.
+using fairway::sys::cuda::Graph, fairway::sys::cuda::ReadyGraph, fairway::sys::cuda::Stream;
+
 namespace {
 
 constexpr int kNoContextForGraph = 201, kCaptureUnsupported = 900, kCaptureInvalid = 901;
 
 thread_local int mode_of_thread = 0;
 
-standin::Stream& of(void* stream) {
-  return *static_cast<standin::Stream*>(stream);
+standin::Stream& of(Stream stream) {
+  return *reinterpret_cast<standin::Stream*>(stream);
 }
 
 }  // namespace
@@ -23,13 +26,12 @@ extern "C" {
 
 int cuCtxSynchronize();  // driver.cc
 
-int cuStreamGetId(fairway::sys::cuda::Stream stream, unsigned long long* id) {
+int cuStreamGetId(Stream stream, unsigned long long* id) {
   if (of(stream).capture() != 0) return kCaptureUnsupported;  // as driver 580 answers
   *id = of(stream).id();
   return 0;
 }
-int cuStreamGetCaptureInfo_v2(fairway::sys::cuda::Stream stream, int* status, unsigned long long* id, void*, void*,
-                              void*) {
+int cuStreamGetCaptureInfo_v2(Stream stream, int* status, unsigned long long* id, void*, void*, void*) {
   const unsigned long long number = of(stream).capture();
   *status = number != 0 ? fairway::sys::cuda::kCaptureActive : 0;
   if (id != nullptr) *id = number;
@@ -39,31 +41,31 @@ int cuThreadExchangeStreamCaptureMode(int* mode) {
   *mode = std::exchange(mode_of_thread, *mode);
   return 0;
 }
-int cuStreamBeginCapture_v2(void* stream, int) {
+int cuStreamBeginCapture_v2(Stream stream, int) {
   static std::atomic<unsigned long long> captures{0};
   return of(stream).begin_capture(++captures) ? 0 : kCaptureInvalid;
 }
-int cuStreamEndCapture(void* stream, void** graph) {
+int cuStreamEndCapture(Stream stream, Graph* graph) {
   auto captured = of(stream).end_capture();
-  *graph = captured.release();
+  *graph = reinterpret_cast<Graph>(captured.release());
   return *graph != nullptr ? 0 : kCaptureInvalid;
 }
-int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+int cuGraphInstantiateWithFlags(ReadyGraph* executable, Graph graph, unsigned long long) {
   if (cuCtxSynchronize() != 0) return kNoContextForGraph;  // it is for the current context
-  *executable = new standin::Graph(*static_cast<standin::Graph*>(graph));
+  *executable = reinterpret_cast<ReadyGraph>(new standin::Graph(*reinterpret_cast<standin::Graph*>(graph)));
   return 0;
 }
-int cuGraphLaunch(void* executable, void* stream) {
+int cuGraphLaunch(ReadyGraph executable, Stream stream) {
   if (stream == nullptr) return 1;
-  for (const auto& work : static_cast<standin::Graph*>(executable)->work) of(stream).post(work);
+  for (const auto& work : reinterpret_cast<standin::Graph*>(executable)->work) of(stream).post(work);
   return 0;
 }
-int cuGraphExecDestroy(void* executable) {
-  delete static_cast<standin::Graph*>(executable);
+int cuGraphExecDestroy(ReadyGraph executable) {
+  delete reinterpret_cast<standin::Graph*>(executable);
   return 0;
 }
-int cuGraphDestroy(void* graph) {
-  delete static_cast<standin::Graph*>(graph);
+int cuGraphDestroy(Graph graph) {
+  delete reinterpret_cast<standin::Graph*>(graph);
   return 0;
 }
 }
