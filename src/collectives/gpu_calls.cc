@@ -210,7 +210,8 @@ Status GpuCalls::give_up(const NcclFailure& failure) {
   const std::string peer = failure.peer < 0 ? "" : name_of(failure.peer);
   CollectiveFailure why;
   why.rank = failure.peer;
-  why.operation = failure.number == 0 ? 0 : (parts_.started & ~kKnown) | failure.number;
+  // Where it is not known: behind all that this rank has started, which others may still be in, and end well.
+  why.operation = failure.number == 0 ? parts_.started + 1 : (parts_.started & ~kKnown) | failure.number;
   why.phase = "NCCL";
   ErrorCode code = code_of(failure.cause);
   std::string text;

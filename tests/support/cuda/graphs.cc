@@ -7,7 +7,7 @@
 
 // Streams' numbers, captures and graphs of the stand-in driver. Fairway calls the first of them, and those of graphs
 // where it measures.
-using fairway::sys::cuda::Graph, fairway::sys::cuda::ReadyGraph, fairway::sys::cuda::Stream;
+namespace cu = fairway::sys::cuda;
 
 namespace {
 
@@ -15,7 +15,7 @@ constexpr int kNoContextForGraph = 201, kCaptureUnsupported = 900, kCaptureInval
 
 thread_local int mode_of_thread = 0;
 
-standin::Stream& of(Stream stream) {
+standin::Stream& of(cu::Stream stream) {
   return *reinterpret_cast<standin::Stream*>(stream);
 }
 
@@ -26,12 +26,12 @@ extern "C" {
 
 int cuCtxSynchronize();  // driver.cc
 
-int cuStreamGetId(Stream stream, unsigned long long* id) {
+int cuStreamGetId(cu::Stream stream, unsigned long long* id) {
   if (of(stream).capture() != 0) return kCaptureUnsupported;  // as driver 580 answers
   *id = of(stream).id();
   return 0;
 }
-int cuStreamGetCaptureInfo_v2(Stream stream, int* status, unsigned long long* id, void*, void*, void*) {
+int cuStreamGetCaptureInfo_v2(cu::Stream stream, int* status, unsigned long long* id, void*, void*, void*) {
   const unsigned long long number = of(stream).capture();
   *status = number != 0 ? fairway::sys::cuda::kCaptureActive : 0;
   if (id != nullptr) *id = number;
@@ -41,30 +41,30 @@ int cuThreadExchangeStreamCaptureMode(int* mode) {
   *mode = std::exchange(mode_of_thread, *mode);
   return 0;
 }
-int cuStreamBeginCapture_v2(Stream stream, int) {
+int cuStreamBeginCapture_v2(cu::Stream stream, int) {
   static std::atomic<unsigned long long> captures{0};
   return of(stream).begin_capture(++captures) ? 0 : kCaptureInvalid;
 }
-int cuStreamEndCapture(Stream stream, Graph* graph) {
+int cuStreamEndCapture(cu::Stream stream, cu::Graph* graph) {
   auto captured = of(stream).end_capture();
-  *graph = reinterpret_cast<Graph>(captured.release());
+  *graph = reinterpret_cast<cu::Graph>(captured.release());
   return *graph != nullptr ? 0 : kCaptureInvalid;
 }
-int cuGraphInstantiateWithFlags(ReadyGraph* executable, Graph graph, unsigned long long) {
+int cuGraphInstantiateWithFlags(cu::ReadyGraph* executable, cu::Graph graph, unsigned long long) {
   if (cuCtxSynchronize() != 0) return kNoContextForGraph;  // it is for the current context
-  *executable = reinterpret_cast<ReadyGraph>(new standin::Graph(*reinterpret_cast<standin::Graph*>(graph)));
+  *executable = reinterpret_cast<cu::ReadyGraph>(new standin::Graph(*reinterpret_cast<standin::Graph*>(graph)));
   return 0;
 }
-int cuGraphLaunch(ReadyGraph executable, Stream stream) {
+int cuGraphLaunch(cu::ReadyGraph executable, cu::Stream stream) {
   if (stream == nullptr) return 1;
   for (const auto& work : reinterpret_cast<standin::Graph*>(executable)->work) of(stream).post(work);
   return 0;
 }
-int cuGraphExecDestroy(ReadyGraph executable) {
+int cuGraphExecDestroy(cu::ReadyGraph executable) {
   delete reinterpret_cast<standin::Graph*>(executable);
   return 0;
 }
-int cuGraphDestroy(Graph graph) {
+int cuGraphDestroy(cu::Graph graph) {
   delete reinterpret_cast<standin::Graph*>(graph);
   return 0;
 }
