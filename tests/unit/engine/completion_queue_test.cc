@@ -1,4 +1,5 @@
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -98,8 +99,8 @@ TEST_P(Polling, ACallbackThatPollsTakesNothingOfThePollAroundIt) {
   struct Inner {
     Engine* engine;
     std::vector<TransferId> taken;
-    bool ran = false;
-  } inner{&*left_, {}, false};
+    std::atomic<bool> ran{false};  // once: `taken` stays as it is
+  } inner{&*left_, {}, {false}};
   RequestOptions calls;
   calls.deliver = Deliver::to_callback;
   calls.user_data = &inner;
@@ -108,14 +109,14 @@ TEST_P(Polling, ACallbackThatPollsTakesNothingOfThePollAroundIt) {
     std::array<Completion, 4> some;
     const std::size_t count = self.engine->poll(some);
     for (std::size_t i = 0; i < count; ++i) self.taken.push_back(some[i].id);
-    self.ran = true;
+    self.ran.store(true, std::memory_order_release);
   };
   const TransferId first = begin(polled(nullptr));
   (void)begin(calls);
   const TransferId last = begin(polled(nullptr));
   std::array<Completion, 4> some;
   std::vector<TransferId> outer;
-  while (outer.size() + inner.taken.size() < 2 || !inner.ran) {
+  while (!inner.ran.load(std::memory_order_acquire) || outer.size() + inner.taken.size() < 2) {
     const std::size_t count = left_->poll(some);
     for (std::size_t i = 0; i < count; ++i) outer.push_back(some[i].id);
     if (count == 0) std::this_thread::yield();
