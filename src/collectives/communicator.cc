@@ -2,6 +2,7 @@
 
 #include "fairway/collectives.h"
 
+#include "collectives/gpu_measure.h"
 #include "collectives/state.h"
 
 namespace fairway {
@@ -37,6 +38,10 @@ Status Communicator::stream_run(const Collective& operation, void* stream) {
 }
 Status Communicator::stream_status() {
   return state_->gpu.status();
+}
+Result<std::string> Communicator::measure_gpu(std::size_t most_bytes, bool compare) {
+  if (Status open = state_->check_open(); !open) return open.with_context("measure_gpu");
+  return collectives::measure_ways(*this, state_->gpu, most_bytes, compare);
 }
 std::string Communicator::explain_stream(const Collective& operation, bool captured) const {
   return state_->gpu.explain(operation, captured);

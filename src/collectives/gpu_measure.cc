@@ -1,4 +1,5 @@
-// Which way of an operation on a stream is the fastest on this machine: Communicator::measure_gpu().
+#include "collectives/gpu_measure.h"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -8,15 +9,11 @@
 #include <fmt/format.h>
 
 #include "collectives/nccl_calls.h"
-#include "collectives/state.h"
 #include "collectives/way_file.h"
 #include "collectives/way_table.h"
 #include "sys/cuda_memory.h"
 
-namespace fairway {
-
-using namespace collectives;  // NOLINT(google-build-using-namespace)
-
+namespace fairway::collectives {
 namespace {
 
 constexpr std::array kMeasured{CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
@@ -184,16 +181,15 @@ std::string row_text(CollectiveKind kind, bool captured, std::size_t bytes, cons
 
 }  // namespace
 
-Result<std::string> Communicator::measure_gpu(std::size_t most_bytes, bool compare) {
+Result<std::string> measure_ways(Communicator& group, GpuCalls& gpu, std::size_t most_bytes, bool compare) {
   const auto refused = [](const Status& why) { return why.with_context("measure_gpu"); };
-  if (Status status = state_->check_open(); !status) return refused(status);
-  const GpuGroup* const on = state_->gpu.on_gpus();
-  const NcclCalls* const nccl = state_->gpu.by_nccl();
+  const GpuGroup* const on = gpu.on_gpus();
+  const NcclCalls* const nccl = gpu.by_nccl();
   if (on == nullptr) return refused({ErrorCode::invalid_argument, "call use_gpu() first, on every rank"});
   if (nccl->options().nccl == NcclUse::never)
     return refused(
         {ErrorCode::invalid_argument, "use_gpu() was called with NcclUse::never: there is nothing to choose"});
-  if (size() == 1) return refused({ErrorCode::unsupported, "there is one rank"});
+  if (group.size() == 1) return refused({ErrorCode::unsupported, "there is one rank"});
   if (!nccl->has_nccl()) return refused(nccl->has_nccl());
   const std::string path = nccl->table_path();
   const std::size_t most = std::clamp(most_bytes, kSizes.front(), kSizes.back());
@@ -207,7 +203,7 @@ Result<std::string> Communicator::measure_gpu(std::size_t most_bytes, bool compa
   sides[0].options = ours;
   sides[1].options = guarded;
   sides[2].options = bare;
-  Bench bench(*this, *on);
+  Bench bench(group, *on);
   if (Status status = bench.prepare(most); !status) return refused(status);
   WayTable table;
   std::string text = fmt::format("{}\n{:<15} {:>9} {:>10} {:>10} {:>10} {:>10}  taken\n", nccl->key(), "us", "",
@@ -222,9 +218,9 @@ Result<std::string> Communicator::measure_gpu(std::size_t most_bytes, bool compa
   });
   if (!status) return refused(status);
   // That it was written is told to all: they read it next.
-  if (rank() == 0)
+  if (group.rank() == 0)
     status = path.empty() ? way_file_path(nccl->key()).status() : write_way_file(path, table.text(nccl->key()));
-  if (Status all = state_->gpu.all_say(status); !all) return refused(all);
+  if (Status all = gpu.all_say(status); !all) return refused(all);
   text += fmt::format("kept in {}\n", path);
   if (!compare) return text;
 
@@ -244,4 +240,4 @@ Result<std::string> Communicator::measure_gpu(std::size_t most_bytes, bool compa
   return text;
 }
 
-}  // namespace fairway
+}  // namespace fairway::collectives
