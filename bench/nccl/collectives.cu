@@ -112,9 +112,10 @@ class Rank {
       if (rank_ == 0)
         std::printf("\n# %s\n# %12s %12s %6s %9s %10s %8s %8s %7s %10s %8s %8s %6s  NCCL's way\n", kNames[kind], "size", "count",
                     "type", "how", "time (us)", "algbw", "busbw", "#wrong", "NCCL (us)", "busbw", "#wrong", "ratio");
-      renew();
-      for (std::size_t bytes = options_.from; bytes <= options_.to; bytes *= bytes < 4096 ? 8 : 4)
+      for (std::size_t bytes = options_.from; bytes <= options_.to; bytes *= bytes < 4096 ? 8 : 4) {
+        renew();
         for (const bool graph : {true, false}) row(kind, kNames[kind], bytes, graph);
+      }
     }
     return shared_.wrong == 0 ? 0 : 1;
   }
@@ -150,7 +151,7 @@ class Rank {
     nccl_->run(way, kind, input_, output_, block, type, width(), stream_);
   }
 
-  // A communicator serves 32 captures, of which each row makes one: so there is another for each operation.
+  // Each row makes a capture, and the first six of a communicator have more memory: so there is another for each.
   void renew() {
     auto made = group_->split(0);
     FAIRWAY_CHECK(made.status());
