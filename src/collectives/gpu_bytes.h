@@ -18,21 +18,28 @@ template <unsigned kBytes>
 FAIRWAY_IN_KERNELS bool is_wide(const void* at, std::uint64_t left) {
   return left >= kBytes && reinterpret_cast<std::uintptr_t>(at) % kBytes == 0;
 }
-FAIRWAY_APART void load_odd(const unsigned char* at, unsigned bytes, std::uint64_t* words) {
+// Up to 16 bytes that are not one access. By value: what is passed by address goes through memory.
+struct Odd {
+  std::uint64_t words[2];
+};
+FAIRWAY_APART Odd load_odd(const unsigned char* at, unsigned bytes) {
+  std::uint64_t low = 0, high = 0;
+  const auto add = [&](unsigned i, std::uint64_t value) { (i < 8 ? low : high) |= value << (i % 8 * 8); };
   unsigned i = 0;
   FAIRWAY_NOT_UNROLLED
-  for (; i + 4 <= bytes && is_wide<4>(at, 4); i += 4)
-    words[i / 8] |= static_cast<std::uint64_t>(*reinterpret_cast<const std::uint32_t*>(at + i)) << (i % 8 * 8);
+  for (; i + 4 <= bytes && is_wide<4>(at, 4); i += 4) add(i, *reinterpret_cast<const std::uint32_t*>(at + i));
   FAIRWAY_NOT_UNROLLED
-  for (; i < bytes; ++i) words[i / 8] |= static_cast<std::uint64_t>(at[i]) << (i % 8 * 8);
+  for (; i < bytes; ++i) add(i, at[i]);
+  return {{low, high}};
 }
-FAIRWAY_APART void store_odd(unsigned char* at, unsigned bytes, const std::uint64_t* words) {
+FAIRWAY_APART void store_odd(unsigned char* at, unsigned bytes, Odd odd) {
+  const auto of = [&](unsigned i) { return (i < 8 ? odd.words[0] : odd.words[1]) >> (i % 8 * 8); };
   unsigned i = 0;
   FAIRWAY_NOT_UNROLLED
   for (; i + 4 <= bytes && is_wide<4>(at, 4); i += 4)
-    *reinterpret_cast<std::uint32_t*>(at + i) = static_cast<std::uint32_t>(words[i / 8] >> (i % 8 * 8));
+    *reinterpret_cast<std::uint32_t*>(at + i) = static_cast<std::uint32_t>(of(i));
   FAIRWAY_NOT_UNROLLED
-  for (; i < bytes; ++i) at[i] = static_cast<unsigned char>(words[i / 8] >> (i % 8 * 8));
+  for (; i < bytes; ++i) at[i] = static_cast<unsigned char>(of(i));
 }
 // `left`: bytes that there are.
 template <class T, unsigned kBytes>
@@ -43,20 +50,30 @@ FAIRWAY_IN_KERNELS void load_bytes(const unsigned char* at, std::uint64_t left, 
     for (unsigned i = 0; i < kBytes / 8; ++i) out.words[i] = whole.words[i];
     return;
   }
-  std::uint64_t words[kBytes / 8] = {};
-  load_odd(at, left < kBytes ? static_cast<unsigned>(left) : kBytes, words);
+  Odd odd = {};
+  if (left == 8 && is_wide<8>(at, 8))  // the end of many operations, and all of the shortest
+    odd.words[0] = *reinterpret_cast<const std::uint64_t*>(at);
+  else
+    odd = load_odd(at, left < kBytes ? static_cast<unsigned>(left) : kBytes);
   FAIRWAY_UNROLL
-  for (unsigned i = 0; i < kBytes / 8; ++i) out.words[i] = words[i];
+  for (unsigned i = 0; i < kBytes / 8; ++i) out.words[i] = odd.words[i];
 }
 template <class T, unsigned kBytes>
 FAIRWAY_IN_KERNELS void store_bytes(unsigned char* at, std::uint64_t left, const Elements<T, kBytes>& from) {
   Whole<kBytes> whole;
   FAIRWAY_UNROLL
   for (unsigned i = 0; i < kBytes / 8; ++i) whole.words[i] = from.words[i];
-  if (is_wide<kBytes>(at, left))
+  if (is_wide<kBytes>(at, left)) {
     *reinterpret_cast<Whole<kBytes>*>(at) = whole;
+    return;
+  }
+  Odd odd = {};
+  FAIRWAY_UNROLL
+  for (unsigned i = 0; i < kBytes / 8; ++i) odd.words[i] = whole.words[i];
+  if (left == 8 && is_wide<8>(at, 8))
+    *reinterpret_cast<std::uint64_t*>(at) = odd.words[0];
   else
-    store_odd(at, left < kBytes ? static_cast<unsigned>(left) : kBytes, whole.words);
+    store_odd(at, left < kBytes ? static_cast<unsigned>(left) : kBytes, odd);
 }
 
 // ---- who sends what to whom ----

@@ -47,11 +47,12 @@ struct Report {
 };
 
 // What a kernel tells other processes of its place, in a page of the rank's ProgressFile: they read it without
-// anybody's help. Nothing is told of an operation's end, for which the end of the kernel would have to wait.
+// anybody's help. Only an operation that waits for long tells anything: the end of a kernel waits until its stores are
+// in the host's memory.
 struct alignas(32) Told {
-  std::uint64_t entered;      // told_entered(): the newest operation that it is in, or was
+  std::uint64_t entered;      // told_entered(): the newest operation that has waited for long
   std::uint64_t number;       // of it
-  std::uint64_t waits;        // told_waits(); 0: for nobody, or not for long
+  std::uint64_t waits;        // told_waits(); 0: it has ended
   std::uint64_t nanoseconds;  // it has waited so long
 };
 // call (32 bits): which of the place's operations.
@@ -85,27 +86,42 @@ struct PlaceHead {
   std::uint32_t grants;  // operations so far that were to have the area
   std::uint32_t unit_rounds[kUnitChannels];
   std::uint64_t line_round;           // this GPU's own, too
-  std::uint64_t grant;                // by rank 0: see grant_word()
+  std::uint64_t grants_told[2];       // by rank 0, in turns: see grant_word()
   std::uint64_t entered[kMostRanks];  // by other ranks: see entered_word()
 };
 inline constexpr std::uint64_t kPlaceHead = 512;
 static_assert(sizeof(PlaceHead) <= kPlaceHead && sizeof(ScratchHead) <= kScratchHead);
 
-// Of the area: much memory, for one operation at a time. Rank 0 says which has it.
+// Of the area: much memory, for one operation at a time. Rank 0 says which has it. Its rounds of lines are counted
+// together, an operation by pieces as one: so the last one says how many there were, too.
 struct AreaHead {
-  std::uint32_t taken;             // rank 0's: an operation that it has not ended has the area
-  std::uint32_t owner;             // rank 0's: the place of the last that had it, plus 1
-  std::uint32_t uses;              // operations that have ended here
-  std::uint64_t done[kMostRanks];  // rank 0's: `uses` of each other rank
-  std::uint64_t line_round;
+  std::uint64_t owner;             // rank 0's: see area_owner()
+  std::uint64_t done[kMostRanks];  // rank 0's: the last round of each other rank
   std::uint32_t piece_rounds[kPieceChannels];
 };
 inline constexpr std::uint64_t kAreaHead = 1024;
 static_assert(sizeof(AreaHead) <= kAreaHead);
 
-// Whether the place's operation number `nth` that was to have the area has it.
-FAIRWAY_IN_KERNELS std::uint64_t grant_word(std::uint32_t nth, bool has) {
-  return static_cast<std::uint64_t>(nth) << 32 | (has ? 1 : 0);
+// The area's last round (48 bits), the place that had it last, plus 1 (15), and whether an operation has it that rank 0
+// has not ended.
+FAIRWAY_IN_KERNELS std::uint64_t area_owner(std::uint32_t place, bool taken, LineRound last) {
+  return last << 16 | static_cast<std::uint64_t>(place + 1) << 1 | (taken ? 1 : 0);
+}
+FAIRWAY_IN_KERNELS bool is_taken(std::uint64_t owner) {
+  return (owner & 1) != 0;
+}
+FAIRWAY_IN_KERNELS LineRound round_in(std::uint64_t word) {
+  return word >> 16;
+}
+// Whether the place's operation number `nth` (14 bits) that was to have the area has it, and the area's last round.
+FAIRWAY_IN_KERNELS std::uint64_t grant_word(std::uint32_t nth, bool has, LineRound last) {
+  return last << 16 | static_cast<std::uint64_t>(nth & 0x3FFF) << 2 | 2 | (has ? 1 : 0);
+}
+FAIRWAY_IN_KERNELS bool is_granted_or_not(std::uint64_t word, std::uint32_t nth) {
+  return ((word ^ grant_word(nth, false, 0)) & 0xFFFE) == 0;
+}
+FAIRWAY_IN_KERNELS bool has_grant(std::uint64_t word) {
+  return (word & 1) != 0;
 }
 FAIRWAY_IN_KERNELS std::uint64_t entered_word(std::uint32_t call, std::uint64_t digest) {
   return (digest >> 32) << 32 | call;

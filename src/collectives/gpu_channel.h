@@ -11,9 +11,10 @@ namespace fairway::collectives::gpu {
 //   lane(), lanes(), meet(), any()
 //   store_pair(address, a, b), load_pair(address, a&, b&): two 8-byte words, each whole, in no order
 //   store(word, value), load(word): whole, in no order; load_acquire(word)
+//   from_first(word): lane 0's, to all, which meet
 //   fence(): what the block wrote before the last meet() comes before what this lane stores from here on
-//   take(word): 0 to 1, by one lane of the GPU alone; count(word): adds one, and returns the sum. What each counter did
-//   before comes before what the last one does from there on
+//   take(word, from, to): changes it if it is `from`, by one lane of the GPU alone. count(word): adds one, and returns
+//   the sum; what each counter did before comes before what the last one does from there on. count_only(): in no order
 //   now(): nanoseconds; rest(): between looks
 //   rows of lines: see gpu_lines.h
 template <class H>
@@ -47,11 +48,9 @@ class Channel {
     if (failed_ == 0 && block_ == 0) {
       for (unsigned to = lane(); to < size(); to += lanes())
         if (to != rank()) H::store(&place(to)->entered[rank()], entered_word(number_, call_.digest));
-      // By a lane that fences nothing, where there is one.
-      if (lane() == lanes() - 1) tell(&call_.told->entered, told_entered(number_, call_.kind), call_.number);
     }
     if (any(failed_ != 0)) return false;  // not every lane need have seen it
-    return call_.wants_area == 0 || !any(!gets_area());
+    return call_.wants_area == 0 || gets_area();
   }
   [[nodiscard]] FAIRWAY_IN_KERNELS bool has_area() const { return has_area_; }
   FAIRWAY_IN_KERNELS Round unit_round() const { return unit_round_; }
@@ -64,19 +63,20 @@ class Channel {
   }
   // The block has ended. The last block's end is the call's.
   FAIRWAY_IN_KERNELS void leave() {
-    if (call_.wants_area != 0) meet();  // nothing of the area is read any more
+    if (has_pieces()) meet();  // they are not read any more
     if (block_ == 0 && looks_ >= kLooksPerQuestion * kQuestionsPerHost) tell(&call_.told->waits, 0, 0);
     if (lane() != 0) return;
     PlaceHead* const own = place(rank());
     if (call_.marks != nullptr)  // it has one block
       H::store(call_.marks, mark_word(number_, call_.work != Work::mark, call_.number, call_.kind));
     if (call_.blocks > 1) {
-      if (H::count(&own->ended_blocks) != call_.blocks) return;
+      // What was read of lines had come before, and what follows the next kernel alone reads: so nothing need be in
+      // order.
+      if ((has_pieces() ? H::count(&own->ended_blocks) : H::count_only(&own->ended_blocks)) != call_.blocks) return;
       H::store(&own->ended_blocks, std::uint32_t{0});
     }
     H::store(&own->calls, number_);
-    if (lines().rounds != 0)
-      H::store(has_area_ ? &area_head(rank())->line_round : &own->line_round, line_round() + lines().rounds);
+    if (!has_area_) H::store(&own->line_round, line_round_ + call_.lines.rounds);
     if (call_.wants_area == 0) return;
     H::store(&own->grants, grant_);
     if (has_area() && H::load(&head(rank())->failed) == 0) give_area_back();
@@ -107,9 +107,8 @@ class Channel {
 
   // ---- lines ----
   [[nodiscard]] FAIRWAY_IN_KERNELS const Lines& lines() const { return has_area_ ? call_.area_lines : call_.lines; }
-  FAIRWAY_IN_KERNELS LineRound line_round() const {
-    return has_area_ ? H::load(&area_head(rank())->line_round) : line_round_;
-  }
+  // The last one so far: of this place, or of the area.
+  FAIRWAY_IN_KERNELS LineRound line_round() const { return line_round_; }
   // The row at `owner` for what `from` sends it.
   FAIRWAY_IN_KERNELS unsigned char* row(unsigned owner, unsigned from, LineRound round, std::uint32_t index) const {
     const Lines& all = lines();
@@ -148,7 +147,10 @@ class Channel {
     if (now >= deadline_) return fail(Cause::late, from, waits, {rank(), 0, entered});
     // Words of the host's memory: each look takes a microsecond.
     if (looks_ % (kLooksPerQuestion * kQuestionsPerHost) != 0) return false;
-    if (block_ == 0) tell(&call_.told->waits, told_waits(number_, from), call_.nanoseconds - (deadline_ - now));
+    if (block_ == 0) {
+      tell(&call_.told->entered, told_entered(number_, call_.kind), call_.number);
+      tell(&call_.told->waits, told_waits(number_, from), call_.nanoseconds - (deadline_ - now));
+    }
     if (H::load(call_.stop) != 0) return fail(Cause::stopped, rank(), waits, {});
     const std::uint32_t* const ended = call_.ended[from];
     const std::uint32_t code = ended == nullptr ? 0 : H::load(ended);
@@ -194,47 +196,53 @@ class Channel {
   }
 
   // ---- the area ----
-  // Rank 0 tells all ranks, itself too, whether the call has the area. By all lanes; false on any: gives up.
+  FAIRWAY_IN_KERNELS bool has_pieces() const { return has_area_ && call_.area_lines.rounds == 0; }
+  // Rank 0 tells all ranks, itself too, whether the call has the area. There are two words, in turns: some blocks of a
+  // call may look when other ranks are in the next one. False: gives up.
   FAIRWAY_IN_KERNELS bool gets_area() {
-    std::uint64_t word = 0;
+    constexpr std::uint64_t kGivesUp = 0;  // no call has this word
+    std::uint64_t word = kGivesUp;
     bool good = true;
     if (lane() == 0) {
+      const auto at = [&](unsigned of) { return &place(of)->grants_told[grant_ % 2]; };
       if (rank() == 0 && block_ == 0) {
-        word = grant_word(grant_, takes_area(good));
-        H::fence();
-        for (unsigned to = 0; good && to < size(); ++to) H::store(&place(to)->grant, word);
+        LineRound last = 0;
+        const bool has = takes_area(last, good);
+        for (unsigned to = 0; good && to < size(); ++to) H::store(at(to), grant_word(grant_, has, last));
       }
-      const auto is_there = [&] { return static_cast<std::uint32_t>(word >> 32) == grant_; };
-      while (good && !is_there()) {
-        word = H::load_acquire(&place(rank())->grant);
-        good = is_there() || !gives_up(0, Waits::start);
+      while (good) {
+        word = H::load_acquire(at(rank()));
+        if (is_granted_or_not(word, grant_)) break;
+        good = !gives_up(0, Waits::start);
       }
+      if (!good) word = kGivesUp;
     }
-    has_area_ = any(good && (word & 1) != 0);  // so all lanes hear of it
-    return good;
+    word = H::from_first(word);
+    has_area_ = has_grant(word);
+    if (has_area_) line_round_ = round_in(word);
+    return word != kGivesUp;
   }
   // Of rank 0. If a call that it has not ended has the area, nobody waits for it: another rank's GPU may run that one
   // only after this one. A call that it has ended is one that all ranks have entered, so they will be done with it.
   // What the same place has had needs no wait: its rounds go on. False: it is taken, or `good` became false.
-  FAIRWAY_IN_KERNELS bool takes_area(bool& good) {
+  FAIRWAY_IN_KERNELS bool takes_area(LineRound& last, bool& good) {
     AreaHead* const area = area_head(0);
-    if (!H::take(&area->taken)) return false;
-    if (H::load(&area->owner) == call_.place + 1) return true;
-    const std::uint32_t uses = H::load(&area->uses);
+    const std::uint64_t owner = H::load(&area->owner);
+    last = round_in(owner);
+    if (is_taken(owner) || !H::take(&area->owner, owner, area_owner(call_.place, true, last))) return false;
+    if (area_owner(call_.place, false, last) == owner) return true;
     for (unsigned other = 1; other < size(); ++other)
-      while (good && H::load_acquire(&area->done[other]) != uses) good = !gives_up(other, Waits::start);
-    H::store(&area->owner, call_.place + 1);
+      while (good && H::load_acquire(&area->done[other]) != last) good = !gives_up(other, Waits::start);
+    H::fence();
     return good;
   }
   FAIRWAY_IN_KERNELS void give_area_back() {
-    AreaHead* const own = area_head(rank());
-    const std::uint32_t uses = H::load(&own->uses) + 1;
-    H::store(&own->uses, uses);
-    H::fence();
+    const LineRound last = line_round_ + (has_pieces() ? 1 : call_.area_lines.rounds);
+    if (has_pieces()) H::fence();
     if (rank() == 0)
-      H::store(&own->taken, std::uint32_t{0});
+      H::store(&area_head(0)->owner, area_owner(call_.place, false, last));
     else
-      H::store(&area_head(0)->done[rank()], std::uint64_t{uses});
+      H::store(&area_head(0)->done[rank()], last);
   }
 
   // The first lane of the GPU that fails reports it, and tells the other ranks. Always true.
@@ -245,7 +253,7 @@ class Channel {
   FAIRWAY_APART static bool report(const Call& call, std::uint32_t number, std::uint32_t nth, Cause cause,
                                    unsigned peer, Waits waits, Detail detail) {
     auto* const own = reinterpret_cast<ScratchHead*>(call.scratch[call.rank]);
-    if (!H::take(&own->failed)) return true;
+    if (!H::take(&own->failed, std::uint32_t{0}, std::uint32_t{1})) return true;
     Report& report = *call.report;
     H::store(reinterpret_cast<std::uint32_t*>(&report.cause), static_cast<std::uint32_t>(cause));
     H::store(&report.peer, static_cast<std::uint32_t>(peer));

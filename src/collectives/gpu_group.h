@@ -36,8 +36,8 @@ class GpuGroup {
   [[nodiscard]] int device() const { return gpu_; }  // as CUDA numbers it here
   // Its name for all processes of the host.
   [[nodiscard]] std::string bus_id() const;
-  // Whether what this GPU's kernels write into that one's memory arrives in whole lines: by NVLink, and not if it is
-  // this one, where a line is seen torn now and then.
+  // Whether what this GPU's kernels write into that one's memory arrives in whole lines: by NVLink, or if it is this
+  // one.
   [[nodiscard]] bool keeps_lines(const std::string& bus_id) const;
   // All ranks do. Before the first launch.
   void go_by_lines(bool all_keep_lines) { by_lines_ = all_keep_lines; }
@@ -80,6 +80,7 @@ class GpuGroup {
            gpu::Told* told);
   Status prepare(const std::string& name);
   Status load_kernels();
+  int start(sys::cuda::Function kernel, unsigned blocks, unsigned threads, sys::cuda::Stream stream, void** arguments);
 
   Engine& engine_;
   const std::shared_ptr<const sys::CudaDriver> driver_;
@@ -96,6 +97,7 @@ class GpuGroup {
   std::vector<Mapping> mappings_;  // by rank
   sys::cuda::Module module_ = nullptr;
   std::array<sys::cuda::Function, kKernels> kernels_ = {};
+  bool wait_themselves_ = false;  // the kernels do, for what is ahead of them in their stream
 };
 
 }  // namespace fairway::collectives

@@ -8,6 +8,7 @@
 //   kLanesHere: how many of a row's lanes one caller plays: 1 on a GPU, all on a CPU
 //   row_lane(i): which is the i-th of them; all_of_row(bool): whether it is true on all lanes of the row
 //   store_row(at, words), load_row(at, words): a line is whole, or its flag is the one before
+//   let_next_begin(): the stream's next kernel may be started, though it waits for the end of this one
 namespace fairway::collectives::gpu {
 
 template <class H>
@@ -246,6 +247,7 @@ FAIRWAY_IN_KERNELS void run_lines(Channel<H>& channel, std::uint64_t block_bytes
   const LineRound round = channel.line_round();
   bool good = true;
   H::each_warp(lines.warps, [&](unsigned warp) { good = good && Warp<T, H>(channel, warp, block_bytes).run(round); });
+  H::let_next_begin();       // nothing is waited for any more
   (void)channel.any(!good);  // all are done with it
 }
 

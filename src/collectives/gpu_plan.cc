@@ -7,8 +7,7 @@
 namespace fairway::collectives::gpu {
 namespace {
 
-constexpr std::uint64_t kOwnBytes = 240U << 10;  // of a place, for lines or units
-constexpr std::uint64_t kAreaBytes = 8U << 20;   // for lines or pieces
+constexpr std::uint64_t kAreaBytes = 8U << 20;  // for lines or pieces
 constexpr std::uint64_t kLine = 128;
 
 // What a block of a kernel does at the least, so that few bytes do not take many blocks.
@@ -31,12 +30,11 @@ Layout layout_of(int size) {
   layout.size = static_cast<std::uint32_t>(size);
   const std::uint64_t others = std::max(size - 1, 1);
   const std::uint64_t units = kUnitChannels * kUnitPlaces * others, pieces = kPieceChannels * kPiecePlaces * others;
-  const std::uint64_t unit_bytes = line_of_each(kOwnBytes, units);
+  const std::uint64_t unit_bytes = line_of_each(Layout::own_bytes(Layout::kPlaces - 1), units);
   layout.own_at = Layout::place_at(Layout::kPlaces);
   layout.unit_count = static_cast<std::uint32_t>(unit_bytes / 16);
-  layout.own_bytes = kOwnBytes;
   Area& area = layout.area;
-  area.head_at = layout.own_at + Layout::kPlaces * layout.own_bytes;
+  area.head_at = layout.own_of(Layout::kPlaces);
   area.flags_at = area.head_at + kAreaHead;
   area.pieces_at = lines(area.flags_at + std::uint64_t{kPieceChannels} * layout.size * sizeof(std::uint64_t));
   area.piece_bytes = static_cast<std::uint32_t>(line_of_each(kAreaBytes, pieces));
@@ -115,12 +113,14 @@ Route route_without_lines(const Layout& layout, Work work, std::uint64_t block_b
 }  // namespace
 
 // Between two the area is for lines, among more for pieces: what lies there is never taken for the other's.
-Route route_of(const Layout& layout, Work work, std::uint64_t block_bytes, Algorithm asked, bool by_lines) {
+Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, Algorithm asked,
+               bool by_lines) {
   if (!by_lines) return route_without_lines(layout, work, block_bytes, asked);
   const std::uint64_t sent = block_bytes * std::max<std::uint64_t>(layout.size - 1, 1);
+  const std::uint64_t most = Layout::is_wide(place) ? kMostByWideLines : kMostByLines;
   const bool two_shot = asked == Algorithm::direct && work == Work::reduce_to_all && layout.size > 2;
   Route route;
-  if (sent > kMostByOwnLines || two_shot) {
+  if (sent > most || two_shot) {
     if (layout.size > 2) {
       route = route_without_lines(layout, work, block_bytes, asked);
     } else {
@@ -131,7 +131,7 @@ Route route_of(const Layout& layout, Work work, std::uint64_t block_bytes, Algor
       route.threads = route.area_lines.warps * kRowLanes;
     }
   }
-  route.lines = lines_in(layout.own_bytes, layout, block_bytes, kUnitChannels);
+  route.lines = lines_in(Layout::own_bytes(place), layout, block_bytes, kUnitChannels);
   route.blocks = std::max(route.blocks, route.lines.blocks);
   route.threads = std::max(route.threads, route.lines.warps * kRowLanes);
   return route;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -13,16 +14,24 @@ namespace fairway::collectives::gpu {
 
 // The scratch memory of a rank. Below 16 MiB for any number of ranks.
 struct Layout {
-  static constexpr std::uint32_t kPlaces = 32;
+  static constexpr std::uint32_t kPlaces = 32, kWidePlaces = 6;  // the first are wide: most programs use few
 
-  std::uint32_t size = 1;                   // ranks
-  std::uint64_t own_at = 0, own_bytes = 0;  // what each place has for itself, for lines or units: of the first
+  std::uint32_t size = 1;    // ranks
+  std::uint64_t own_at = 0;  // what each place has for itself, for lines or units
   std::uint32_t unit_count = 0;
   Area area = {};  // for pieces, or for lines
   std::uint64_t bytes = 0;
 
   [[nodiscard]] static std::uint64_t place_at(std::uint32_t place) { return kScratchHead + place * kPlaceHead; }
-  [[nodiscard]] std::uint64_t own_of(std::uint32_t place) const { return own_at + place * own_bytes; }
+  [[nodiscard]] static bool is_wide(std::uint32_t place) { return place < kWidePlaces; }
+  [[nodiscard]] static std::uint64_t own_bytes(std::uint32_t place) { return is_wide(place) ? kWideBytes : kOwnBytes; }
+  [[nodiscard]] std::uint64_t own_of(std::uint32_t place) const {
+    const std::uint32_t wide = std::min(place, kWidePlaces);
+    return own_at + wide * kWideBytes + (place - wide) * kOwnBytes;
+  }
+
+ private:
+  static constexpr std::uint64_t kWideBytes = 560U << 10, kOwnBytes = 176U << 10;
 };
 Layout layout_of(int size);
 
@@ -53,12 +62,13 @@ struct Route {
   Lines lines = {};            // without the area; `at` is left out
   Lines area_lines = {};       // with it; rounds 0: by pieces
 };
-// `by_lines`: all ranks reach each other by links that keep lines whole.
-Route route_of(const Layout& layout, Work work, std::uint64_t block_bytes, Algorithm asked, bool by_lines);
+// `place`: of the stream or capture. `by_lines`: all ranks reach each other by links that keep lines whole.
+Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, Algorithm asked,
+               bool by_lines);
 
-// Of more bytes to all other ranks together, the area is used; kMostByOwnLines: where there are lines. Chosen from a
-// few runs on two GPUs, not searched for (docs/collectives.md).
-inline constexpr std::uint64_t kMostByUnits = 96U << 10, kMostByOwnLines = 160U << 10;
+// Of more bytes to all other ranks together, the area is used. Where there are lines, a wide place has room for more.
+// Chosen from a few runs on two GPUs, not searched for (docs/collectives.md).
+inline constexpr std::uint64_t kMostByUnits = 96U << 10, kMostByLines = 160U << 10, kMostByWideLines = 256U << 10;
 
 // Whether that collective can run on a GPU, and what kernels then do.
 bool work_of(CollectiveKind kind, Work& out);

@@ -61,8 +61,8 @@ std::string reason_on_stream(const RankProgress& host, const RankProgress* on_st
   if (!host.lives) return fmt::format("is gone (process {})", host.process);
   if (on_stream != nullptr && static_cast<std::int32_t>(on_stream->call - front.call) >= 0) return {};
   std::string text = fmt::format("never entered {} on stream {}: ", call_of(front), front.stream);
-  text +=
-      on_stream == nullptr ? "it was in none there before" : fmt::format("its last there is {}", call_of(*on_stream));
+  text += on_stream == nullptr ? "it has waited in none there before"
+                               : fmt::format("the last there in which it waited is {}", call_of(*on_stream));
   if (host.inside) text += fmt::format("; its host has been in {} for {}", call_of(host), seconds(host.seconds));
   if (host.stopped) text += fmt::format("; its process {} is stopped", host.process);
   return text;

@@ -56,6 +56,21 @@ struct CopyAttributes {  // of a batched copy
   unsigned flags;
 };
 
+struct LaunchAttribute {
+  int id;  // kEarlyLaunch
+  char unused[4];
+  int value;
+  char room[60];  // of other attributes
+};
+struct LaunchConfig {
+  unsigned blocks, blocks_y, blocks_z, threads, threads_y, threads_z, shared_bytes;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned count;
+};
+inline constexpr int kEarlyLaunch = 6;  // programmatic stream serialization: the kernel waits for what is ahead of it
+inline constexpr int kPtxVersion = 5;   // attribute of a function: what its code was compiled for, 90 for 9.0
+
 inline constexpr int kInStreamOrder = 1;
 inline constexpr int kSuccess = 0, kErrorNotReady = 600, kErrorNotSupported = 801, kErrorPeerAccessAlreadyEnabled = 704;
 inline constexpr int kLocationDevice = 1, kAllocationPinned = 1, kHandleFile = 1;
@@ -149,6 +164,8 @@ inline constexpr int kDmaBuf = 1;  // handle type for an address range
 #define FAIRWAY_CUDA_NEWER_ENTRIES(X)                                                                                  \
   X(cuMemcpyBatchAsync,                                                                                                \
     (Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t, std::size_t*, Stream)) \
+  X(cuLaunchKernelEx, (const LaunchConfig*, Function, void**, void**))                                                 \
+  X(cuFuncGetAttribute, (int*, int, Function))                                                                         \
   X(cuStreamGetId, (Stream, unsigned long long*))                                                                      \
   X(cuThreadExchangeStreamCaptureMode, (int*))                                                                         \
   X(cuStreamBeginCapture_v2, (Stream, int))                                                                            \
@@ -181,6 +198,7 @@ class CudaDriver {
     using AccessDescription = cuda::AccessDescription;
     using AllocationProperties = cuda::AllocationProperties;
     using CopyAttributes = cuda::CopyAttributes;
+    using LaunchConfig = cuda::LaunchConfig;
     FAIRWAY_CUDA_ENTRIES(FAIRWAY_CUDA_MEMBER)
     FAIRWAY_CUDA_NEWER_ENTRIES(FAIRWAY_CUDA_MEMBER)
   };

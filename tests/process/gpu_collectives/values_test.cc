@@ -160,11 +160,10 @@ TEST_P(GpuValues, OfEveryKindTypeAndReduction) {
 TEST_P(GpuValues, OfSizesAroundEachSwitchByLines) {
   const auto size = static_cast<std::size_t>(GetParam());
   run_gpu_ranks(GetParam(), 10min, [size](GpuRank& rank) {
-    const gpu::Layout layout = gpu::layout_of(static_cast<int>(size));
     const std::size_t others = std::max<std::size_t>(size - 1, 1), row = gpu::kRowBytes;
     try_sizes(rank, size,
-              {0, 8, 112, row, 4 * row, 5 * row, layout.own_bytes / 2 / gpu::kRowMemory / others * row,
-               gpu::kMostByOwnLines / others, gpu::kMostByOwnLines / others * size, std::size_t{1} << 20});
+              {0, 8, 112, row, 4 * row, 5 * row, gpu::Layout::own_bytes(0) / 2 / gpu::kRowMemory / others * row,
+               gpu::kMostByWideLines / others, gpu::kMostByWideLines / others * size, std::size_t{1} << 20});
   });
 }
 

@@ -39,8 +39,14 @@ struct CpuBlock {
     return std::atomic_ref(*const_cast<std::uint64_t*>(at)).load(std::memory_order_acquire);
   }
   static void fence() {}
-  static bool take(std::uint32_t* at) { return std::atomic_ref(*at).exchange(1) == 0; }
+  static std::uint64_t from_first(std::uint64_t word) { return word; }
+  template <class T>
+  static bool take(T* at, T from, T to) {
+    return std::atomic_ref(*at).compare_exchange_strong(from, to);
+  }
   static std::uint32_t count(std::uint32_t* at) { return std::atomic_ref(*at).fetch_add(1) + 1; }
+  static std::uint32_t count_only(std::uint32_t* at) { return count(at); }
+  static void let_next_begin() {}
   static std::uint64_t now() {
     return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }

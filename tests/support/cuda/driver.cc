@@ -565,5 +565,15 @@ int cuLaunchKernel(Function function, unsigned, unsigned, unsigned, unsigned thr
   on.post(reinterpret_cast<const Kernel*>(function)->bind(on.device(), arguments));
   return kSuccess;
 }
+int cuLaunchKernelEx(const LaunchConfig* config, Function function, void** arguments, void** extra) {
+  if (config->count != 1 || config->attributes->id != kEarlyLaunch || config->attributes->value != 1)
+    return kInvalidValue;
+  return cuLaunchKernel(function, config->blocks, 1, 1, config->threads, 1, 1, 0, config->stream, arguments, extra);
+}
+int cuFuncGetAttribute(int* value, int attribute, Function) {
+  if (attribute != kPtxVersion) return kInvalidValue;
+  *value = 90;
+  return kSuccess;
+}
 }
 #pragma GCC visibility pop

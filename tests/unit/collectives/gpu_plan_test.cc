@@ -20,9 +20,12 @@ TEST(GpuLayout, NothingOverlapsAndAllIsBelow16MiB) {
     EXPECT_LT(layout.bytes, 16U << 20) << size;
     EXPECT_GE(layout.unit_count, 2U);
     EXPECT_EQ(Layout::place_at(Layout::kPlaces), layout.own_at);
-    EXPECT_GE(layout.own_bytes, kUnitChannels * kUnitPlaces * others * layout.unit_count * 16);
-    EXPECT_EQ(layout.own_of(3), layout.own_at + 3 * layout.own_bytes);
-    EXPECT_EQ(layout.own_at % 128 + layout.own_bytes % 128, 0U) << "a line is one access";
+    for (std::uint32_t place = 0; place < Layout::kPlaces; ++place) {
+      EXPECT_GE(Layout::own_bytes(place), kUnitChannels * kUnitPlaces * others * layout.unit_count * 16);
+      EXPECT_EQ(layout.own_of(place + 1), layout.own_of(place) + Layout::own_bytes(place));
+      EXPECT_EQ(layout.own_of(place) % 128, 0U) << "a line is one access";
+    }
+    EXPECT_EQ(layout.own_of(0), layout.own_at);
     const Area& area = layout.area;
     EXPECT_GE(area.head_at, layout.own_of(Layout::kPlaces));
     EXPECT_EQ(area.pieces_at % 128, 0U);
@@ -49,7 +52,7 @@ TEST(GpuRoute, FewBytesGoByUnitsManyByPieces) {
   for (const int size : {1, 2, 3, 8}) {
     const Layout layout = layout_of(size);
     const auto route = [&](Work work, std::uint64_t bytes, Algorithm asked = Algorithm::automatic) {
-      return route_of(layout, work, bytes, asked, false);
+      return route_of(layout, 0, work, bytes, asked, false);
     };
     const std::uint64_t most = kMostByUnits / static_cast<std::uint64_t>(std::max(size - 1, 1));
     for (const Work work : {Work::reduce_to_all, Work::to_all, Work::to_each, Work::from_root, Work::reduce_to_each}) {
@@ -76,9 +79,12 @@ TEST(GpuRoute, LinesHaveRoomForAllBytes) {
     const Layout layout = layout_of(size);
     const std::uint64_t others = static_cast<std::uint64_t>(std::max(size - 1, 1));
     for (const Work work : {Work::nothing, Work::reduce_to_all, Work::to_each}) {
-      for (std::uint64_t bytes = work == Work::nothing ? 0 : 1; bytes <= 1ULL << 33; bytes = bytes * 3 + 7) {
-        const Route route = route_of(layout, work, bytes, Algorithm::automatic, true);
-        const bool is_long = bytes * others > kMostByOwnLines;
+      for (std::uint64_t bytes = work == Work::nothing ? 0 : 1, place = 0; bytes <= 1ULL << 33;
+           bytes = place == 0 ? bytes * 3 + 7 : bytes) {
+        const std::uint64_t most = place == 0 ? kMostByWideLines : kMostByLines;
+        const Route route =
+            route_of(layout, static_cast<std::uint32_t>(place), work, bytes, Algorithm::automatic, true);
+        const bool is_long = bytes * others > most;
         EXPECT_EQ(route.wants_area, is_long);
         EXPECT_EQ(route.area_lines.rounds != 0, is_long && size <= 2) << "among more the area is for pieces";
         EXPECT_EQ(route.way == Way::two_shot, is_long && size > 2 && work == Work::reduce_to_all);
@@ -92,9 +98,10 @@ TEST(GpuRoute, LinesHaveRoomForAllBytes) {
           EXPECT_LE(route.threads, kThreads);
           EXPECT_LE(route.blocks, kPieceChannels);
         }
-        EXPECT_LE(2 * std::uint64_t{route.lines.place_bytes}, layout.own_bytes);
+        EXPECT_LE(2 * std::uint64_t{route.lines.place_bytes}, Layout::own_bytes(static_cast<std::uint32_t>(place)));
         EXPECT_LE(layout.area.pieces_at + 2 * std::uint64_t{route.area_lines.place_bytes}, layout.bytes);
-        if (bytes == 0) break;
+        place = Layout::kPlaces - 1 - place;
+        if (bytes == 0 && place == 0) break;
       }
     }
   }
@@ -134,7 +141,7 @@ class TwoRanks {
     made.work = Work::reduce_to_all;
     made.way = by == By::two_shot ? Way::two_shot : Way::one_shot;
     if (by == By::units || by == By::pieces || by == By::two_shot) return made;
-    const Route route = route_of(layout, Work::reduce_to_all, count * sizeof *values, Algorithm::automatic, true);
+    const Route route = route_of(layout, 0, Work::reduce_to_all, count * sizeof *values, Algorithm::automatic, true);
     made.lines = made.area_lines = route.lines;
     made.blocks = route.blocks;
     made.lines.at = layout.own_at;
@@ -212,9 +219,9 @@ TEST(GpuRounds, ValuesAreRightByLines) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(ranks.report.state, 0U) << static_cast<int>(by);
     EXPECT_EQ(wrong[0] + wrong[1], 0U) << static_cast<int>(by);
-    const std::uint64_t rounds = by == By::lines ? ranks.head(0).line_round : ranks.area(0).line_round;
+    const std::uint64_t rounds = by == By::lines ? ranks.head(0).line_round : round_in(ranks.area(0).owner);
     EXPECT_GE(rounds, 24U);
-    EXPECT_EQ(rounds, by == By::lines ? ranks.head(1).line_round : ranks.area(1).line_round);
+    EXPECT_EQ(rounds, by == By::lines ? ranks.head(1).line_round : ranks.area(0).done[1]);
   }
 }
 
@@ -223,7 +230,7 @@ TEST(GpuRounds, ValuesAreRightByLines) {
 TEST(GpuArea, OneThatFindsItTakenGoesByUnits) {
   constexpr std::uint64_t kCount = 5000;
   TwoRanks ranks;
-  ranks.area(0).taken = 1;  // by a call that this rank has not ended
+  ranks.area(0).owner = area_owner(0, true, 3);  // by a call that this rank has not ended
   std::vector<std::uint32_t> mine(kCount, 1), theirs(kCount, 2);
   std::thread other(
       [&] { run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, By::pieces, theirs.data(), kCount), 0); });
@@ -233,24 +240,36 @@ TEST(GpuArea, OneThatFindsItTakenGoesByUnits) {
   EXPECT_EQ(mine.front() + mine.back() + theirs.back(), 9U);
   EXPECT_NE(ranks.head(0).unit_rounds[0], 0U);
   EXPECT_EQ(ranks.area(0).piece_rounds[0] + ranks.area(1).piece_rounds[0], 0U);
-  EXPECT_EQ(ranks.area(0).taken, 1U) << "it is not this call's to give back";
-  EXPECT_EQ(ranks.area(0).uses, 0U);
+  EXPECT_EQ(ranks.area(0).owner, area_owner(0, true, 3)) << "it is not this call's to give back";
+}
+
+// A block that has nothing to do in a call may look for the grant when the other ranks are in the next call.
+TEST(GpuArea, ABlockThatLooksLateFindsTheGrantOfItsCall) {
+  for (const bool has : {false, true}) {
+    TwoRanks ranks;
+    Call call = ranks.call(1, By::area_lines, nullptr, 100);
+    const std::uint32_t idle = call.blocks++;
+    call.nanoseconds = 1'000'000'000;
+    ranks.head(1).grants_told[1] = grant_word(1, has, 10);
+    ranks.head(1).grants_told[0] = grant_word(2, !has, 20);
+    run_block<std::uint32_t, support::CpuBlock>(call, idle);
+    EXPECT_EQ(ranks.report.state, 0U) << "it has waited for a word that was overwritten";
+    EXPECT_EQ(ranks.head(1).ended_blocks, 1U);
+  }
 }
 
 TEST(GpuArea, AnotherPlaceWaitsUntilAllAreDoneWithIt) {
   constexpr std::uint64_t kCount = 5000;
   TwoRanks ranks;
-  ranks.area(0).owner = 8;  // place 7, whose call rank 0 has ended and rank 1 has not
-  ranks.area(0).uses = 5;
+  ranks.area(0).owner = area_owner(7, false, 5);  // whose call rank 0 has ended and rank 1 has not
   ranks.area(0).done[1] = 4;
-  ranks.area(1).uses = 4;
   std::vector<std::uint32_t> mine(kCount, 1), theirs(kCount, 2);
   std::thread other(
       [&] { run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, By::pieces, theirs.data(), kCount), 0); });
   std::thread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    EXPECT_EQ(std::atomic_ref(ranks.head(1).grant).load(), 0U) << "it has the area while another call reads there";
-    std::atomic_ref(ranks.area(1).uses).store(5);
+    EXPECT_EQ(std::atomic_ref(ranks.head(1).grants_told[1]).load(), 0U)
+        << "it has the area while another call reads there";
     std::atomic_ref(ranks.area(0).done[1]).store(5);
   });
   run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, By::pieces, mine.data(), kCount), 0);
@@ -258,9 +277,7 @@ TEST(GpuArea, AnotherPlaceWaitsUntilAllAreDoneWithIt) {
   late.join();
   EXPECT_EQ(mine.back() + theirs.back(), 6U);
   EXPECT_NE(ranks.area(0).piece_rounds[0], 0U);
-  EXPECT_EQ(ranks.area(0).taken, 0U);
-  EXPECT_EQ(ranks.area(0).owner, 1U);
-  EXPECT_EQ(ranks.area(0).uses, 6U);
+  EXPECT_EQ(ranks.area(0).owner, area_owner(0, false, 6));
   EXPECT_EQ(ranks.area(0).done[1], 6U);
 }
 
@@ -275,7 +292,7 @@ TEST(GpuTold, WhereACallIsAndForWhomItWaits) {
         while (waits() != told_waits(turn, 1)) std::this_thread::yield();
         EXPECT_EQ(std::atomic_ref(ranks.told[0].entered).load(), told_entered(turn, 3));
         EXPECT_EQ(std::atomic_ref(ranks.told[0].number).load(), 100U + turn);
-        EXPECT_EQ(std::atomic_ref(ranks.told[1].entered).load(), turn == 1 ? 0U : told_entered(turn - 1, 3));
+        EXPECT_NE(std::atomic_ref(ranks.told[1].entered).load(), told_entered(turn, 3));
         const auto so_far = std::atomic_ref(ranks.told[0].nanoseconds).load();
         while (std::atomic_ref(ranks.told[0].nanoseconds).load() <= so_far) std::this_thread::yield();
         Call call = ranks.call(1, by, theirs.data(), 5000);
