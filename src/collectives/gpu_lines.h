@@ -24,6 +24,34 @@ FAIRWAY_IN_KERNELS unsigned bytes_at(unsigned lane) {
   return has_flag(lane) ? kRowBytes - kRowLanes + lane / 8 * 8 : (lane - lane / 8) * 16;
 }
 
+// A row of which all bytes are there, at a multiple of 16.
+template <class H>
+FAIRWAY_IN_KERNELS void read_whole_row(const unsigned char* from, Row<H>& row) {
+  FAIRWAY_UNROLL
+  for (unsigned i = 0; i < H::kLanesHere; ++i) {
+    const unsigned lane = H::row_lane(i);
+    const unsigned char* const at = from + bytes_at(lane);
+    if (has_flag(lane)) {
+      row.words[i][0] = *reinterpret_cast<const std::uint64_t*>(at);
+    } else {
+      const auto whole = *reinterpret_cast<const Whole<16>*>(at);
+      row.words[i][0] = whole.words[0];
+      row.words[i][1] = whole.words[1];
+    }
+  }
+}
+template <class H>
+FAIRWAY_IN_KERNELS void write_whole_row(unsigned char* to, const Row<H>& row) {
+  FAIRWAY_UNROLL
+  for (unsigned i = 0; i < H::kLanesHere; ++i) {
+    const unsigned lane = H::row_lane(i);
+    unsigned char* const at = to + bytes_at(lane);
+    if (has_flag(lane))
+      *reinterpret_cast<std::uint64_t*>(at) = row.words[i][0];
+    else
+      *reinterpret_cast<Whole<16>*>(at) = {{row.words[i][0], row.words[i][1]}};
+  }
+}
 // `left`: bytes of the caller's memory that there are from there on, maybe 0.
 template <class H>
 FAIRWAY_IN_KERNELS void read_row(const unsigned char* from, std::uint64_t left, Row<H>& row) {
@@ -105,10 +133,20 @@ class Warp {
     return next < call_.size ? next : next - call_.size;
   }
 
+  // Whether all bytes of so many rows are there, at a multiple of 16: then nothing stands between their accesses, and
+  // all are on their way together.
+  static FAIRWAY_IN_KERNELS bool are_whole(const unsigned char* at, std::uint64_t left, unsigned rows) {
+    return left >= std::uint64_t{rows} * kRowBytes && reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+  }
   template <unsigned kRows>
   FAIRWAY_IN_KERNELS void read(const unsigned char* block, const Span& all, std::uint32_t first,
                                Batch<kRows>& rows) const {
     const std::uint64_t at = all.begin + std::uint64_t{first} * kRowBytes;
+    if (are_whole(block + at, all.end - at_most(at, all.end), kRows)) {
+      FAIRWAY_UNROLL
+      for (unsigned k = 0; k < kRows; ++k) read_whole_row(block + at + k * kRowBytes, rows[k]);
+      return;
+    }
     FAIRWAY_UNROLL
     for (unsigned k = 0; k < kRows; ++k)
       if (first + k < all.rows) {
@@ -120,6 +158,11 @@ class Warp {
   FAIRWAY_IN_KERNELS void write(unsigned char* block, const Span& all, std::uint32_t first,
                                 const Batch<kRows>& rows) const {
     const std::uint64_t at = all.begin + std::uint64_t{first} * kRowBytes;
+    if (are_whole(block + at, all.end - at_most(at, all.end), kRows)) {
+      FAIRWAY_UNROLL
+      for (unsigned k = 0; k < kRows; ++k) write_whole_row(block + at + k * kRowBytes, rows[k]);
+      return;
+    }
     FAIRWAY_UNROLL
     for (unsigned k = 0; k < kRows; ++k)
       if (first + k < all.rows) {
@@ -150,12 +193,14 @@ class Warp {
     for (;;) {
       bool all = true;
       FAIRWAY_UNROLL
-      for (unsigned k = 0; k < kRows; ++k)
-        if (first + k < rows) H::load_row(channel_.row(call_.rank, from, round, index(first + k)), out[k].words);
+      for (unsigned k = 0; k < kRows; ++k) {  // beyond the end the last one again, so that no branch lies between
+        const std::uint32_t row = first + k < rows ? first + k : rows - 1;
+        H::load_row(channel_.row(call_.rank, from, round, index(row)), out[k].words);
+      }
       FAIRWAY_UNROLL
       for (unsigned k = 0; k < kRows; ++k) FAIRWAY_UNROLL
       for (unsigned i = 0; i < H::kLanesHere; ++i)
-        if (first + k < rows && has_flag(H::row_lane(i))) all = all && out[k].words[i][1] == flag;
+        if (has_flag(H::row_lane(i))) all = all && out[k].words[i][1] == flag;
       if (H::all_of_row(all)) return true;
       if (!H::all_of_row(!channel_.gives_up(from, Waits::lines))) return false;
     }
