@@ -45,12 +45,17 @@ constexpr Shown kTable{table_row, table_end};
 
 void warn_if_busy(const Tool& tool, const std::vector<Row>& rows) {
   const auto busy = [](const Row& row) { return !row.busy.empty(); };
-  const auto count = std::count_if(rows.begin(), rows.end(), busy);
-  if (count == 0) return;
-  tool.remark(fmt::format(
-      "the cores were busy with other work during {} of {} rows ({}), so their times are not reliable; measure "
-      "on idle cores, or use --sleep",
-      count, rows.size(), std::find_if(rows.begin(), rows.end(), busy)->busy));
+  const auto late = [](const Row& row) { return row.late; };
+  if (const auto count = std::count_if(rows.begin(), rows.end(), busy); count != 0)
+    tool.remark(fmt::format(
+        "the cores were busy with other work during {} of {} rows ({}), so their times are not reliable; measure "
+        "on idle cores, or use --sleep",
+        count, rows.size(), std::find_if(rows.begin(), rows.end(), busy)->busy));
+  if (const auto count = std::count_if(rows.begin(), rows.end(), late); count != 0)
+    tool.remark(fmt::format(
+        "other work took a core now and then during {} of {} rows ({:.0f} involuntary context switches a second), "
+        "so their p99 is the scheduler's",
+        count, rows.size(), std::find_if(rows.begin(), rows.end(), late)->cores.switches_per_second));
 }
 
 Exit finish(Tool& tool, const BenchOptions& options, const Result<Plan>& plan, const std::vector<Case>& cases,

@@ -122,6 +122,7 @@ struct Row {
   std::string path_description;  // of the bytes, in the words of explain()
   CoreUse cores;                 // meanwhile
   std::string busy;              // why these times are the scheduler's; empty: they are not
+  bool late = false;             // the median is not, but p99 is
 };
 
 struct Plan {

@@ -103,4 +103,13 @@ bool order_off(double us, double bytes) {
   return us > kHandOverUs + bytes / kBytesPerUs;
 }
 
+bool lost_cores(const CoreUse& use) {
+  constexpr double kFewSwitches = 5;
+  return use.switches_per_second > kFewSwitches;
+}
+
+bool is_late(double p99_us, double bytes, const CoreUse& use) {
+  return order_off(p99_us, bytes) && lost_cores(use);
+}
+
 }  // namespace fairway::tool::bench

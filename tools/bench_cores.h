@@ -34,6 +34,10 @@ class CoreWatch {
 std::string busy_text(const CoreUse& use, bool polls);
 // Whether `us` for `bytes` is so slow that a wait for a core must be in it: ten times what a slow machine takes.
 bool order_off(double us, double bytes);
+// Threads of ours lost their cores some times a second; each loss may have cost tens of milliseconds.
+bool lost_cores(const CoreUse& use);
+// Whether a p99 is the scheduler's, however good the median.
+bool is_late(double p99_us, double bytes, const CoreUse& use);
 
 // Two of the CPUs that this process may use: of one package and of two cores, as far as there are such. None: it has
 // one.

@@ -92,11 +92,14 @@ std::string table_row(const std::vector<Row>& rows) {
                     row.roof.empty() ? "" : "; roof: " + row.roof, expected(row),
                     row.path_description.empty() || row.path_description == row.path ? "" : row.path_description + "\n",
                     "", "p50 us", "p99 us", "GB/s", "CPU s/GiB", "roof us", "ratio");
-  return text +
-         fmt::format("{} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}{}\n", key(row), microseconds(row.p50_us),
-                     microseconds(row.p99_us), rate_text(row.bytes_per_second),
-                     fmt::format("{:.2f}", row.cpu_seconds_per_gib), row.roof_us == 0 ? "-" : microseconds(row.roof_us),
-                     row.roof_us == 0 || !row.busy.empty() ? "-" : ratio(row), row.busy.empty() ? "" : "  cores busy");
+  return text + fmt::format("{} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}{}\n", key(row), microseconds(row.p50_us),
+                            microseconds(row.p99_us), rate_text(row.bytes_per_second),
+                            fmt::format("{:.2f}", row.cpu_seconds_per_gib),
+                            row.roof_us == 0 ? "-" : microseconds(row.roof_us),
+                            row.roof_us == 0 || !row.busy.empty() ? "-" : ratio(row),
+                            !row.busy.empty() ? "  cores busy"
+                            : row.late        ? "  p99: cores busy"
+                                              : "");
 }
 
 std::string table_end(const std::vector<Row>& rows) {

@@ -104,13 +104,12 @@ namespace {
 std::string why_slow(const Plan& plan, const Batch& batch, const Sampled& ours, const Sampled& roof,
                      const CoreUse& use) {
   constexpr double kFar = 3;
-  constexpr double kFewSwitches = 5;  // a second; each may have cost tens of milliseconds
   const auto bytes = static_cast<double>(batch.size * std::max<std::uint64_t>(1, batch.pages));
   const auto off = [bytes](const Sampled& of) { return !of.us.empty() && order_off(percentile(of.us, 0.5), bytes); };
   const auto far = [](const Sampled& of) { return !of.us.empty() && percentile(of.us, 0.5) > kFar * of.us.front(); };
   if (!off(ours) && !off(roof) && !far(ours) && !far(roof)) return {};
   std::string why = busy_text(use, !plan.settings.sleeping);
-  if (why.empty() && (off(ours) || off(roof)) && use.switches_per_second > kFewSwitches)
+  if (why.empty() && (off(ours) || off(roof)) && lost_cores(use))
     why = fmt::format("{:.0f} involuntary context switches a second", use.switches_per_second);
   if (off(roof)) why += fmt::format("{}a roof ten times as slow as any machine's", why.empty() ? "" : ", ");
   return why;
@@ -143,6 +142,8 @@ Status measure_row(const Plan& plan, Batch batch, Mover& ours, Mover* roof, Row&
   row = summarize(batch, it, least);
   row.cores = watch.use();
   row.busy = why_slow(plan, batch, it, least, row.cores);
+  const auto bytes = static_cast<double>(batch.size * std::max<std::uint64_t>(1, batch.pages));
+  row.late = row.busy.empty() && is_late(row.p99_us, bytes, row.cores);
   return {};
 }
 

@@ -64,8 +64,9 @@ class PlannedTransport : public Transport, protected PlannedLinks::Maker {
   template <class One>
   std::size_t post_each(std::span<const Slice> slices, One one) {
     std::size_t taken = 0;
+    const Link* link = nullptr;
     for (; taken < slices.size(); ++taken) {
-      const Link* link = links_.find(slices[taken].link);
+      if (link == nullptr || link->id != slices[taken].link) link = links_.find(slices[taken].link);
       if (closed_ || !is_up(link)) break;
       const std::optional<ErrorCode> code = one(*link, slices[taken]);
       if (!code) break;
@@ -78,11 +79,11 @@ class PlannedTransport : public Transport, protected PlannedLinks::Maker {
   void poll_each(Poll broken) {
     const auto& up = links_.up();
     const std::size_t count = up.size();
-    for (std::size_t i = 0; i < count; ++i) {
-      Link& link = links_.at(up[(next_ + i) % count]);
+    if (++next_ >= count) next_ = 0;  // no division: it would be dear in an idle poll
+    for (std::size_t i = 0, at = next_; i < count; ++i, at = at + 1 == count ? 0 : at + 1) {
+      Link& link = links_.at(up[at]);
       if (broken(link) && link.state == PlannedLinks::State::up) links_.on_down(link);
     }
-    if (count != 0) next_ = (next_ + 1) % count;
   }
 
   RegionTable& regions_;

@@ -103,6 +103,19 @@ TEST_P(Bounds, ARevokedRegionIsRefused) {
   });
 }
 
+// In the table alone: the transport hears of it later, and its own records still have the memory.
+TEST_P(Bounds, MemoryThatThisSideHasRevokedIsRefused) {
+  connected([&](World& world, std::uint64_t seed) {
+    Setting set(world, seed, Access::all);
+    if (!native(world.a().can(set.link), Op::write)) GTEST_SKIP() << "the device does not write";
+    world.a().revoke(set.local);
+    std::uint32_t token = 0;
+    for (const Op op : {Op::write, Op::read})
+      ASSERT_NO_FATAL_FAILURE(
+          refused(world, set, slice(op, set.link, token++, set.local, 0, set.handle, 0, 64), ErrorCode::revoked, seed));
+  });
+}
+
 TEST_P(Bounds, HandlesThatMeanNothingAreRefused) {
   connected([&](World& world, std::uint64_t seed) {
     Setting set(world, seed, Access::all);

@@ -24,7 +24,7 @@ TESTS = {
     "src/transport/tcp": ("tcp_test", "conformance_test@*tcp*:-*fabric*", "process_engine@*tcp*:-*fabric*"),
     "src/transport/host": ("conformance_test@*shm*:-*fabric*", "process_shm", "process_engine@*shm*:-*fabric*"),
     "src/collectives": ("unit_collectives", "process_collectives", "process_gpu_collectives"),
-    "src/transport/verbs": ("unit_verbs_test", "unit_transport", "conformance_test@*nic*"),
+    "src/transport/verbs": ("unit_verbs_test", "unit_transport", "conformance_test@*verbs_gpus*"),
     "src/transport/fabric": ("unit_fabric", "conformance_test@*fabric*"),
 }
 
@@ -415,6 +415,17 @@ MUTANTS = [
     Mutant("a message goes into the ring of a target that has closed the epoch", AT_ONCE,
            "    if (!touch.allowed() || !send_message(head, tail)) return AtOnce::later;",
            "    if (!send_message(head, tail)) return AtOnce::later;", "conformance_test@*SendNow*shm*"),
+    # What most slices over verbs are, one block of a region, is checked in a way of its own.
+    Mutant("a block over verbs comes from memory that was revoked", "src/transport/verbs/post.cc",
+           "  if (!regions_.slot_of(memory.id).is_live(memory.id.generation)) return ErrorCode::revoked;\n", "",
+           "conformance_test@*/Bounds.*verbs_gpus*"),
+    Mutant("a block over verbs may end behind the peer's region", "src/transport/verbs/post.cc",
+           " || slice.length > far.size_bytes - slice.remote_offset ||", " ||", "conformance_test@*/Bounds.*verbs_gpus*"),
+    Mutant("a block over verbs may end behind its own region", "src/transport/verbs/post.cc",
+           "slice.length > memory.size_bytes - from)", "false)", "conformance_test@*/Bounds.*verbs_gpus*"),
+    Mutant("a block over verbs needs no permission", "src/transport/verbs/post.cc",
+           "  if (!includes(far.access, needed_access(slice.op))) return ErrorCode::access_denied;\n  if (slice.remote_offset",
+           "  if (slice.remote_offset", "conformance_test@*/Bounds.*verbs_gpus*"),
     Mutant("a message that is handed over overtakes those that are queued", AT_ONCE,
            "  if (broken_ || !urgent_.empty() || ordered_in_bulk_ > 0) return AtOnce::later;\n  {\n    const Touch touch(*pair_);\n    if (!touch.allowed() ||",
            "  if (broken_) return AtOnce::later;\n  {\n    const Touch touch(*pair_);\n    if (!touch.allowed() ||",

@@ -63,31 +63,6 @@ std::optional<QueuePair::Transitions> Lane::connect(const Endpoint& theirs) {
   return pair_->plan(own_, theirs);
 }
 
-bool Lane::post(const Command& command, const Registration* local, const Key& remote) {
-  const Slice& slice = command.slice;
-  const bool message = slice.op == Op::message, as_message = by_message(slice.op);
-  const bool received = message || slice.op == Op::write_immediate;  // uses a credit
-  if (broken_ || closed_ || newest_ - oldest_ == kQueueDepth) return false;
-  if ((received && credits_.left() == 0) || (as_message && free_outs_ == 0)) return false;
-  Flight& flight = at(newest_++);
-  flight.ended = flight.cancelled = false;
-  flight.wrong = ErrorCode::ok;
-  flight.first = flight.last = 0;
-  flight.command = command;
-  flight.cursor = {};
-  flight.remote = remote;
-  const auto& lkeys = slice.op == Op::read ? &Registration::read_lkeys : &Registration::lkeys;
-  flight.lkey = local == nullptr ? 0 : (local->*lkeys)[port_.index()];
-  flight.gpu = local == nullptr ? nullptr : local->gpu;
-  if (received) credits_.take();
-  flight.out = as_message ? free_out_[--free_outs_] : kNoBuffer;
-  if (message) {
-    if (slice.length != 0) std::memcpy(memory_.out(flight.out) + header_bytes(), slice.local, slice.length);
-    inbox_.copied_bytes.fetch_add(slice.length, std::memory_order_relaxed);
-  }
-  return true;
-}
-
 // Each GPU has its own path over the bus, and host memory another, so each needs its own flush.
 Word Lane::flush_word_of(const Flight& flight) const {
   return flight.remote.word.address != 0 ? flight.remote.word : Word{theirs_.word, theirs_.word_key};
@@ -137,7 +112,7 @@ bool Lane::stop_memory(std::uint64_t local_handle) {
   return free;
 }
 
-void Lane::fail(Status why) {
+[[gnu::noinline]] void Lane::fail(Status why) {
   if (broken_ || closed_) return;
   broken_ = true;
   inbox_.add(EventKind::link_down, link_, std::move(why));

@@ -25,7 +25,8 @@ inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
 // One RC queue pair, for one epoch of its link. Turns slices into work requests, and completions into events. Slices
 // begin and end in the order of posting, as an RC queue pair executes them. The CPU copies no payload; messages are
 // copied once on each side. Owner: the transport's worker.
-//   lane.cc          creation, posting and ending slices, closing
+//   lane.cc          creation, ending slices, closing
+//   post.cc          takes slices
 //   lane_send.cc     posts work requests
 //   lane_receive.cc  handles completions
 class Lane {
@@ -47,8 +48,11 @@ class Lane {
   }
   [[nodiscard]] QueuePair& pair() { return *pair_; }
 
-  // False: full. `local` is null if the slice has no local memory in a region.
-  bool post(const Command& command, const Registration* local, const Key& remote);
+  // Where the next slice goes, for the caller to fill in before post(), and to leave if it refuses the slice. Null:
+  // full.
+  Command* place(Op op);
+  // Takes the slice in place(). `local` is null if it has no local memory in a region, `remote` if it is a message.
+  void post(const Registration* local, const Key* remote);
   void flush();    // posts as many work requests as there is room for
   void receive();  // polls completions while the inbox has room
   // Requests a notification of the next completion. False: poll first.
@@ -93,7 +97,9 @@ class Lane {
   void pop_ended();
 
   // lane_send.cc
-  bool build(Flight& flight);  // false: no room for the rest
+  [[nodiscard]] bool is_plain(const Flight& flight) const;
+  bool build_plain(Flight& flight);  // of one block; false: no room
+  bool build(Flight& flight);        // of any; false: no room for the rest
   void build_move(Flight& flight);
   void build_message(Flight& flight);  // a message, or the immediate of a slice whose bytes were posted
   void build_atomic(Flight& flight);
@@ -131,8 +137,8 @@ class Lane {
   abi::MemoryRegion* sink_region_ = nullptr;  // for flush reads, if they need their own
   std::unique_ptr<QueuePair> pair_;
   Endpoint own_, theirs_;
-  bool broken_ = false, closed_ = false, stopped_ = false;
-  bool no_immediates_ = false;                     // messages have a header instead
+  bool broken_ = false, closed_ = false, stopped_ = false;  // each implies those before it
+  bool no_immediates_ = false;                              // messages have a header instead
   bool probe_due_ = false, awaits_first_ = false;  // sends a probe first; sends nothing until the peer has sent
 
   // Slices by number: [oldest_, newest_) are live; those before building_ need no further request.

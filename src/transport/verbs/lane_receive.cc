@@ -43,20 +43,25 @@ void Lane::take(const abi::WorkCompletion& completion) {
   completed(completion.id);
 }
 
-void Lane::completed(std::uint64_t number) {
+// Ends and frees the flights that it covers, in order.
+[[gnu::flatten]] void Lane::completed(std::uint64_t number) {
   if (!window_.complete(number)) return fail({ErrorCode::link_failed, "verbs: the NIC completed an unknown request"});
-  for (std::uint64_t i = oldest_; i != building_ && at(i).last <= number; ++i) {
-    Flight& flight = at(i);
-    if (flight.cancelled)
-      end(flight, ErrorCode::cancelled, Effect::partial, "cancelled before all of it was sent");
-    else if (flight.wrong != ErrorCode::ok)
-      end(flight, flight.wrong, Effect::partial, "a block leaves the local memory");
-    else if (!arrived(flight))
-      end(flight, ErrorCode::system_error, Effect::unknown, "the GPU driver failed to flush the bytes that were read");
-    else
-      end(flight, ErrorCode::ok, Effect::not_applied, nullptr);
+  while (oldest_ != building_ && at(oldest_).last <= number) {
+    Flight& flight = at(oldest_++);
+    ErrorCode code = ErrorCode::ok;
+    Effect effect = Effect::not_applied;
+    const char* why = nullptr;
+    if (flight.cancelled) {
+      code = ErrorCode::cancelled, effect = Effect::partial, why = "cancelled before all of it was sent";
+    } else if (flight.wrong != ErrorCode::ok) {
+      code = flight.wrong, effect = Effect::partial, why = "a block leaves the local memory";
+    } else if (!arrived(flight)) {
+      code = ErrorCode::system_error, effect = Effect::unknown;
+      why = "the GPU driver failed to flush the bytes that were read";
+    }
+    end(flight, code, effect, why);
+    if (flight.out != kNoBuffer) free_out_[free_outs_++] = flight.out;
   }
-  pop_ended();
 }
 
 // Makes bytes that were read into GPU memory visible to work that starts there later. Recent GPUs need no flush.
@@ -80,7 +85,7 @@ void Lane::take_received(const abi::WorkCompletion& completion) {
   if (header.kind == Kind::message) {
     const std::size_t size = completion.length - header_bytes();
     inbox_.add(EventKind::message, link_, {memory_.in(buffer) + header_bytes(), size});
-    inbox_.copied_bytes.fetch_add(size, std::memory_order_relaxed);
+    add(inbox_.copied_bytes, size);
     credits_.add_freed();
   } else if (header.kind == Kind::immediate) {
     take_immediate(header.value);

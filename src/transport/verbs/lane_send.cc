@@ -17,30 +17,60 @@ constexpr std::uint32_t big_endian(std::uint32_t value) {
 
 }  // namespace
 
-void Lane::flush() {
-  if (probe_due_ && !broken_ && !closed_ && window_.free_slots() > 0) send_probe();
-  if (awaits_first_ && !closed_) return;
-  while (!broken_ && !closed_ && building_ != newest_) {
+// What most slices need becomes one function, so that its registers are saved once for all of them.
+[[gnu::flatten]] void Lane::flush() {
+  if (probe_due_ && !broken_ && !window_.is_full()) send_probe();
+  if (awaits_first_ && !broken_) return;
+  while (!broken_ && building_ != newest_) {
     Flight& flight = at(building_);
-    if (!flight.ended && !build(flight)) break;
+    if (!flight.ended && !(is_plain(flight) ? build_plain(flight) : build(flight))) break;
     ++building_;
     if (run_bytes_ >= kRunBytes) end_run();
   }
-  if (broken_ || closed_) return;
-  if (credits_.update_due() && window_.free_slots() > 0) send_credits();
+  if (broken_) return;
+  if (credits_.update_due() && !window_.is_full()) send_credits();
   if (window_.run_is_open()) end_run();
   ring();
   pop_ended();
 }
 
-bool Lane::build(Flight& flight) {
+bool Lane::is_plain(const Flight& flight) const {
+  const Op op = flight.command.slice.op;
+  const bool whole = op == Op::write || op == Op::read || (op == Op::write_immediate && !no_immediates_);
+  return whole && flight.command.slice.shape == Shape::contiguous && !flight.cancelled;
+}
+
+// What build() makes of one block, whose bounds post() has checked: one request with one gather entry.
+bool Lane::build_plain(Flight& flight) {
+  const Slice& slice = flight.command.slice;
+  const bool reads = slice.op == Op::read;
+  if (!reads && run_writes_ && port_.read_back() && run_word_ != flush_word_of(flight)) end_run();
+  if (window_.is_full()) return false;
+  abi::SendRequest& request = next_request(&flight, reads ? abi::kRead : abi::kWrite);
+  request.remote.rdma = {flight.remote.address + slice.remote_offset, flight.remote.rkey};
+  gather(request, slice.local, slice.length, flight.lkey);
+  if (!reads) {
+    if (slice.length <= pair_->inline_bytes() && flight.gpu == nullptr) request.flags = abi::kInline;
+    if (slice.op == Op::write_immediate) {
+      request.opcode = abi::kWriteImmediate;
+      request.immediate = big_endian(slice.immediate);
+    }
+    run_writes_ = true;
+    if (port_.read_back()) run_word_ = flush_word_of(flight);
+  }
+  run_bytes_ += slice.length;
+  if (window_.run_is_long()) end_run();
+  return true;
+}
+
+[[gnu::noinline]] bool Lane::build(Flight& flight) {
   const Op op = flight.command.slice.op;
   const bool moves = op == Op::write || op == Op::read || op == Op::write_immediate;
   while (!flight.cancelled && flight.wrong == ErrorCode::ok && !broken_) {
     const bool moved = moves && flight.cursor.done(flight.command.slice);
     if (moved && !by_message(op)) break;
     if (moves && !moved && run_writes_ && op != Op::read && run_word_ != flush_word_of(flight)) end_run();
-    if (window_.free_slots() == 0) return false;
+    if (window_.is_full()) return false;
     if (moves && !moved)
       build_move(flight);
     else if (by_message(op))
@@ -110,7 +140,7 @@ void Lane::build_message(Flight& flight) {
   }
 }
 
-void Lane::send_credits() {
+[[gnu::noinline]] void Lane::send_credits() {
   abi::SendRequest& request = next_request(nullptr, no_immediates_ ? abi::kSend : abi::kSendImmediate);
   const std::uint32_t granted = credits_.take_update();
   if (!no_immediates_) {
@@ -123,7 +153,7 @@ void Lane::send_credits() {
 }
 
 // A credit update as large as the path MTU: if such packets do not get through, the link fails before anything uses it.
-void Lane::send_probe() {
+[[gnu::noinline]] void Lane::send_probe() {
   probe_due_ = false;
   send_credits();
   if (!no_immediates_) gather(chain_[chained_ - 1], memory_.out(0), mtu_bytes(), memory_region_->lkey);

@@ -189,17 +189,6 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
   return out;
 }
 
-Registration* Registrations::at(std::uint64_t handle) const {
-  const RegionId id = region_of(handle);
-  if (id.slot >= slots_.size()) return nullptr;
-  Registration* found = slots_[id.slot].load(std::memory_order_acquire);
-  return found != nullptr && found->memory.id == id ? found : nullptr;
-}
-
-const Registration* Registrations::find(std::uint64_t handle) const {
-  return at(handle);
-}
-
 std::unique_ptr<Registration> Registrations::take(std::uint64_t handle) {
   if (find(handle) == nullptr) return nullptr;
   return std::unique_ptr<Registration>(slots_[region_of(handle).slot].exchange(nullptr, std::memory_order_acq_rel));

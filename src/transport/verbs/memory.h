@@ -82,7 +82,7 @@ class Registrations {
   // Registers the memory with each port that is present, in parallel if it is large; keys are in the order of ports.
   // Fails if no port accepts it and none is missing.
   Result<RegisteredMemory> add(std::span<const std::unique_ptr<Port>> ports, const Region& memory, Executor& executor);
-  [[nodiscard]] const Registration* find(std::uint64_t handle) const;  // null: not registered
+  [[nodiscard]] const Registration* find(std::uint64_t handle) const { return at(handle); }  // null: not registered
   // Destroying the result ends all access.
   std::unique_ptr<Registration> take(std::uint64_t handle);
   // Removes and returns all that is registered with a port that nobody holds any more; the caller destroys it.
@@ -97,7 +97,12 @@ class Registrations {
   [[nodiscard]] std::vector<RenewedKey> renewed_at(std::size_t port) const;
 
  private:
-  Registration* at(std::uint64_t handle) const;
+  Registration* at(std::uint64_t handle) const {
+    const RegionId id = region_of(handle);
+    if (id.slot >= slots_.size()) return nullptr;
+    Registration* found = slots_[id.slot].load(std::memory_order_acquire);
+    return found != nullptr && found->memory.id == id ? found : nullptr;
+  }
 
   Gpus gpus_;                                      // outlive the regions in them
   std::vector<std::atomic<Registration*>> slots_;  // owns what is in it

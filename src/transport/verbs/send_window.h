@@ -13,11 +13,8 @@ class SendWindow {
  public:
   explicit SendWindow(std::uint32_t depth) : depth_(depth), run_(depth / 8 == 0 ? 1 : depth / 8) {}
 
-  // How many more may be posted; keeps one back for the request that ends a run.
-  [[nodiscard]] std::uint32_t free_slots() const {
-    const auto out = static_cast<std::uint32_t>(posted_ - completed_);
-    return out + 1 >= depth_ ? 0 : depth_ - out - 1;
-  }
+  // No more may be posted; keeps one back for the request that ends a run.
+  [[nodiscard]] bool is_full() const { return posted_ - completed_ + 1 >= depth_; }
   std::uint64_t post() { return ++posted_; }  // the request's number
   // The unsignaled run is long enough: a longer one could fill the queue before it completes.
   [[nodiscard]] bool run_is_long() const { return posted_ - ended_ >= run_; }

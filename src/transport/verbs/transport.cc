@@ -79,54 +79,6 @@ Result<VerbsTransport::Remote> VerbsTransport::read_keys(PeerIndex peer, const R
   return remote;
 }
 
-// Each lane with new slices is flushed once, at the end, since the slices of a stripe alternate between lanes.
-std::size_t VerbsTransport::post(std::span<const Slice> slices) {
-  const std::size_t taken = post_each(slices, [this](const Link& link, const Slice& slice) -> std::optional<ErrorCode> {
-    End& end = ends_[link.id.slot];
-    if (end.lane->broken()) return std::nullopt;
-    Command command;
-    const Registration* local = nullptr;
-    Key remote;
-    const ErrorCode code = check(link, slice, command, local, remote);
-    if (code != ErrorCode::ok) return code;
-    if (!end.lane->post(command, local, remote)) return std::nullopt;
-    if (!std::exchange(end.rings, true)) ringing_.push_back(&end);
-    return code;
-  });
-  for (End* end : ringing_) {
-    end->rings = false;
-    end->lane->flush();
-  }
-  ringing_.clear();
-  return taken;
-}
-
-// Checks bounds and permissions of the remote side too, since the peer's NIC would end the queue pair on a violation.
-// Only the peer knows whether the region is still registered.
-ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& out, const Registration*& local,
-                                Key& remote) {
-  Import* import = nullptr;
-  const ErrorCode code = prepare(link, slice, out, &import);
-  if (code != ErrorCode::ok || slice.op == Op::message) return code;
-  const Remote& far = import->extra;
-  const Key* key = far.at(link.peer_device);
-  if (key == nullptr) return ErrorCode::not_found;
-  remote = *key;
-  if (!includes(far.access, needed_access(slice.op))) return ErrorCode::access_denied;
-  if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) {
-    if (slice.remote_offset > far.size_bytes || far.size_bytes - slice.remote_offset < 8)
-      return ErrorCode::out_of_range;
-    return (remote.address + slice.remote_offset) % 8 == 0 ? ErrorCode::ok : ErrorCode::invalid_argument;
-  }
-  if (const ErrorCode blocks = check_blocks(out, far.size_bytes, kMaxBlocks, kMaxSliceBytes); blocks != ErrorCode::ok)
-    return blocks;
-  if (out.local_begin == nullptr) return ErrorCode::ok;
-  local = registrations_.find(slice.local_handle);
-  if (local == nullptr) return ErrorCode::revoked;
-  if (!local->is_at(link.device)) return ErrorCode::unsupported;
-  return slice.op == Op::read && !local->writable ? ErrorCode::access_denied : ErrorCode::ok;
-}
-
 std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
   if (!closed_) {

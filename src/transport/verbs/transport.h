@@ -111,13 +111,17 @@ class VerbsTransport final : public PlannedTransportWith<KeyedMemory<Key>>, priv
   bool on_note(PeerIndex peer, std::span<const std::byte> bytes) override;
   static bool renew(Remote& remote, std::span<const RenewedKeys::AtPort> keys);
 
+  // post.cc
+  ErrorCode check(const Link& link, const Slice& slice, Command& out, const Registration*& local, const Key*& remote);
+  ErrorCode check_plain(const Link& link, const Slice& slice, Command& out, const Registration*& local,
+                        const Key*& remote);
+
   // transport.cc
   Result<Remote> read_keys(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   [[nodiscard]] std::string describe_path(std::uint64_t remote_handle) const;
   void end_epoch(Link& link) override;
   void forget(PeerIndex peer) override;
   [[nodiscard]] Lane* lane_of(const Link& link) const { return ends_[link.id.slot].lane.get(); }
-  ErrorCode check(const Link& link, const Slice& slice, Command& out, const Registration*& local, Key& remote);
   void finish_deregistrations(Time now);
   bool memory_is_free(std::uint64_t handle);
 
