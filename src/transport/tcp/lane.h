@@ -35,6 +35,10 @@ class Lane {
   // rests first.
   [[nodiscard]] bool due(std::uint64_t turn, std::uint32_t patience) {
     if (more_ || (channel_ != nullptr && channel_->announced())) return true;
+    if (told_ > 0) {
+      --told_;
+      return false;
+    }
     if (rest_ > 0 && --rest_ > 0) return false;
     if (quiet_ < patience) return true;
     if (!wakes_) wake_for_input();
@@ -45,7 +49,9 @@ class Lane {
   bool prepare_sleep() {  // false: it must be polled first
     in_use_ = 0;
     if (!wakes_) wake_for_input();
-    return wakes_ && !busy();
+    if (!wakes_ || busy()) return false;
+    told_ = channel_ != nullptr && channel_->announces_first() ? kToldPolls : 0;
+    return true;
   }
   // Work is left that no wake-up will announce: frames held back to coalesce, bytes for which there was no room, or the
   // end of the stream behind the bytes that were read.
@@ -169,6 +175,10 @@ class Lane {
   // user may answer what came, and needs two polls for that (as for kHoldPolls); the peer waits meanwhile.
   static constexpr std::uint32_t kRestPolls = kHoldPolls + 1;
   std::uint32_t rest_ = 0;
+  // For so many polls after a sleep the lane is read only if its socket was announced: whoever sleeps hears first which
+  // of them have bytes, and a peer with many lanes wakes for one.
+  static constexpr std::uint32_t kToldPolls = kHoldPolls;
+  std::uint32_t told_ = 0;
   // A socket that is registered to wake somebody costs the kernel time for each segment (docs/tcp.md). So it is not,
   // after so many reads with bytes between which nobody prepared to sleep, until somebody does or the lane is quiet.
   static constexpr std::uint32_t kReadsInUse = 64;

@@ -43,6 +43,7 @@ class Told final : public Channel {
   }
   std::string peer_address() const override { return "the test"; }
   bool announced() const override { return more_announced; }
+  bool announces_first() const override { return tells_sleepers; }
   bool wake_for_input(bool wanted) override {
     if (wakes != nullptr) *wakes = wanted && !refuses;
     return wanted && !refuses;
@@ -51,8 +52,9 @@ class Told final : public Channel {
   std::size_t room = ~std::size_t{0};  // the most that a call takes
   std::size_t each = ~std::size_t{0};  // or gives
   bool more_announced = false;
-  bool refuses = false;   // to wake anybody
-  bool* wakes = nullptr;  // what the lane last asked for
+  bool tells_sleepers = false;
+  bool refuses = false;                         // to wake anybody
+  bool* wakes = nullptr;                        // what the lane last asked for
 
  private:
   std::size_t give(std::span<std::byte> into) {
