@@ -95,7 +95,6 @@ class Lane {
     std::array<std::byte, kHeaderBytes> head{};
     std::vector<std::uint64_t> table;
   };
-  static constexpr std::size_t kGathered = 1024;
   static constexpr std::uint32_t kTakenFrames = 2;  // at most: one that is being sent, one behind it
   struct Entry {                                    // a frame to send
     bool is_reply = false;
@@ -132,6 +131,7 @@ class Lane {
   void attach_acks(std::size_t encoded);
   std::uint16_t take_reply();
   void reply(Header header, const Header* asked = nullptr);
+  void align(Entry& entry);  // the padding ahead of it, where the stream ends now
   void commit(Entry entry);  // gives it its place in the stream
   bool send_alone();         // the only frame there is, if it is small; false: it goes the ordinary way
   bool plan();               // fills pieces_ from wire_; false: the lane broke
@@ -200,7 +200,6 @@ class Lane {
   std::uint64_t position_ = 0;  // bytes sent of the first frame in wire_
   std::uint64_t planned_ = 0;   // bytes of the stream up to the end of wire_
   std::vector<std::span<const std::byte>> pieces_;
-  std::array<std::byte, kGathered> gathered_;  // a little in several pieces: the kernel takes it faster in one
 
   std::array<std::byte, kHeaderBytes> head_{};
   std::size_t head_bytes_ = 0;

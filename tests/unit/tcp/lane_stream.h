@@ -29,6 +29,7 @@ class Told final : public Channel {
       if (sent_ != nullptr) sent_->insert(sent_->end(), piece.begin(), piece.end());
     }
     if (calls_ != nullptr) calls_->push_back(size);
+    if (buffers != nullptr) buffers->push_back(pieces.size());
     return size;
   }
   Result<std::size_t> receive(std::span<std::byte> into) override {
@@ -53,6 +54,7 @@ class Told final : public Channel {
   std::size_t each = ~std::size_t{0};  // or gives
   bool more_announced = false;
   bool tells_sleepers = false;
+  std::vector<std::size_t>* buffers = nullptr;  // of each call that sends
   bool refuses = false;                         // to wake anybody
   bool* wakes = nullptr;                        // what the lane last asked for
 
