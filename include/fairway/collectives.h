@@ -100,11 +100,11 @@ struct CommunicatorOptions {
   std::string name = "world";
   // Every operation, and create(), end within this time. Choose it longer than any rank may come late to a call.
   Timeout timeout = std::chrono::seconds(30);
-  // Longest piece of a message, and the room for it. A communicator takes 8 slots for each other rank. 0: 64 KiB, 256
+  // Longest piece of a message, and the room for it. A communicator takes 8 slots for each other rank. 0: 64 KiB, 512
   // KiB where the addresses name several hosts, less with many ranks, so that the slots take 16 MiB.
   std::uint32_t slot_bytes = 0;
   // The communicator uses this engine's counters of so many immediates from this one on: 10 for each rank, and as many
-  // for each communicator made of it by split() or shrink(). 0: above 0xC0000000, at a place that follows from `name`.
+  // for each communicator made of it by split() or shrink(). 0: above 0x40000000, at a place that follows from `name`.
   // Choose it only to keep them apart from the program's own; no two communicators of an engine may share any, also
   // after their end. Raise EngineOptions::max_counters for more than 400 ranks in all of them, and max_transfers for
   // thousands: a communicator holds one for each other rank.

@@ -124,6 +124,9 @@ class Channel {
   virtual bool wake_for_input(bool /*wanted*/) { return true; }
   virtual std::string local_address() const { return {}; }  // empty: unknown
   virtual std::uint64_t system_calls() const { return 0; }  // number made so far
+  // Whether announced() knows, in the first step after a sleep of the task, of all that came before. Not where somebody
+  // else sleeps for it.
+  virtual bool announces_first() const { return false; }
 };
 
 class Listener {

@@ -77,7 +77,7 @@ bool EpollSet::resume(int fd, Watched& watched) {
 
 int EpollSet::fd_for_good() {
   const std::lock_guard lock(mutex_);
-  given_ = true;
+  given_.store(true, std::memory_order_relaxed);
   for (auto& [fd, watched] : watched_) (void)resume(fd, watched);  // one that is refused its owner still reads
   return epoll_.get();
 }

@@ -47,6 +47,7 @@ class EpollSet {
   // False when nobody is sure to call wait() before each step (the caller's own loop steps the task). Then readiness
   // flags are only hints and may be missing.
   bool harvested() const { return harvested_; }
+  bool is_given() const { return given_.load(std::memory_order_relaxed); }  // by fd_for_good()
   bool has_edges() const { return edges_.load(std::memory_order_relaxed) != 0; }
 
  private:
@@ -61,9 +62,9 @@ class EpollSet {
 
   const Fd epoll_;
   const bool harvested_;
-  std::mutex mutex_;  // guards the next two, and each Readiness during on_ready()
+  std::mutex mutex_;  // guards the next, and each Readiness during on_ready()
   std::unordered_map<int, Watched> watched_;
-  bool given_ = false;                 // fd_for_good()
+  std::atomic<bool> given_{false};     // written under the mutex
   std::atomic<std::size_t> edges_{0};  // in the kernel's set; written under the mutex
   std::atomic<bool> coarse_{false};    // the kernel lacks epoll_pwait2
 };

@@ -94,7 +94,6 @@ Result<std::size_t> TcpChannel::sent(ssize_t result, bool& again) {
 
 Result<std::size_t> TcpChannel::received(ssize_t result, bool& again) {
   ++system_calls_;
-  announced_.store(false, std::memory_order_relaxed);
   again = false;
   if (result > 0) {
     connected_ = true;
@@ -127,6 +126,7 @@ Result<std::size_t> TcpChannel::receive(std::span<std::byte> into) {
   if (!receive_failure_) return receive_failure_;
   if (into.empty() || !readable_) return std::size_t{0};
   for (bool again = true;;) {
+    look();
     auto result = received(::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT), again);
     if (!again) return result;
   }
@@ -155,6 +155,7 @@ Result<std::size_t> TcpChannel::receive_pieces(std::span<const std::span<std::by
     if (!piece.empty()) vector[message.msg_iovlen++] = {piece.data(), piece.size()};
   if (message.msg_iovlen == 0 || !readable_) return std::size_t{0};
   for (bool again = true;;) {
+    look();
     auto result = received(::recvmsg(socket_.get(), &message, MSG_DONTWAIT), again);
     if (!again) return result;
   }

@@ -29,6 +29,7 @@ class TcpChannel final : public Channel, private Readiness {
   Result<std::size_t> receive_pieces(std::span<const std::span<std::byte>> pieces) override;
   std::string peer_address() const override { return peer_; }
   bool announced() const override { return announced_; }
+  bool announces_first() const override { return !epoll_->is_given(); }
   bool announce_in(std::vector<std::uint32_t>* list, std::uint32_t number) override {
     list_ = list, number_ = number;
     return epoll_->harvested();  // otherwise nobody tells this channel
@@ -45,6 +46,8 @@ class TcpChannel final : public Channel, private Readiness {
   Status start();
   void on_ready(std::uint32_t events) override;
   Status fail(int error, bool sending);
+  // Before a call that reads: another thread may report meanwhile what comes behind it.
+  void look() { announced_.store(false, std::memory_order_relaxed); }
   Result<std::size_t> sent(ssize_t result, bool& again);
   Result<std::size_t> received(ssize_t result, bool& again);
 

@@ -73,6 +73,7 @@ Result<std::unique_ptr<Channel>> TcpListener::accept(Task& wakes) {
   while (readable_) {
     SocketAddress from;
     from.size = sizeof(from.storage);
+    announced_ = false;  // first: another thread may report meanwhile what comes behind this call
     Fd socket(
         ::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket) {
@@ -80,10 +81,7 @@ Result<std::unique_ptr<Channel>> TcpListener::accept(Task& wakes) {
       return TcpChannel::adopt(std::move(socket), from.text(), task.value()->epoll());
     }
     switch (errno) {
-      case EAGAIN:
-        announced_ = false;
-        readable_ = !epoll_->harvested();
-        return std::unique_ptr<Channel>();
+      case EAGAIN: readable_ = !epoll_->harvested(); return std::unique_ptr<Channel>();
       case EMFILE:
       case ENFILE:
       case ENOBUFS:

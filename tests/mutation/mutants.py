@@ -404,7 +404,7 @@ MUTANTS = [
     Mutant("a frame that goes alone leaves the acknowledgements behind", "src/transport/tcp/lane_send.cc",
            "  header.acks = static_cast<std::uint8_t>(owed_);\n", "", "tcp_test@*"),
     Mutant("who sleeps after polling is not woken by a socket", "src/transport/tcp/lane.h",
-           "    if (!wakes_) wake_for_input();\n    return wakes_ && !busy();", "    return !busy();", "tcp_test@Waking.*"),
+           "    if (!wakes_) wake_for_input();\n    if (!wakes_ || busy()) return false;", "    if (busy()) return false;", "tcp_test@Waking.*"),
     Mutant("a message that came with its header is not checked", "src/transport/tcp/lane_receive.cc",
            "frame_.type == FrameType::message ? message_ : frame_bytes_;", "frame_bytes_;", "tcp_test@*"),
     Mutant("a known route is used although its socket has much to do", "src/engine/routes.cc",

@@ -35,6 +35,10 @@ class Lane {
   // rests first.
   [[nodiscard]] bool due(std::uint64_t turn, std::uint32_t patience) {
     if (more_ || (channel_ != nullptr && channel_->announced())) return true;
+    if (told_ > 0) {
+      --told_;
+      return false;
+    }
     if (rest_ > 0 && --rest_ > 0) return false;
     if (quiet_ < patience) return true;
     if (!wakes_) wake_for_input();
@@ -45,7 +49,9 @@ class Lane {
   bool prepare_sleep() {  // false: it must be polled first
     in_use_ = 0;
     if (!wakes_) wake_for_input();
-    return wakes_ && !busy();
+    if (!wakes_ || busy()) return false;
+    told_ = channel_ != nullptr && channel_->announces_first() ? kToldPolls : 0;
+    return true;
   }
   // Work is left that no wake-up will announce: frames held back to coalesce, bytes for which there was no room, or the
   // end of the stream behind the bytes that were read.
@@ -89,7 +95,6 @@ class Lane {
     std::array<std::byte, kHeaderBytes> head{};
     std::vector<std::uint64_t> table;
   };
-  static constexpr std::size_t kGathered = 1024;
   static constexpr std::uint32_t kTakenFrames = 2;  // at most: one that is being sent, one behind it
   struct Entry {                                    // a frame to send
     bool is_reply = false;
@@ -126,6 +131,7 @@ class Lane {
   void attach_acks(std::size_t encoded);
   std::uint16_t take_reply();
   void reply(Header header, const Header* asked = nullptr);
+  void align(Entry& entry);  // the padding ahead of it, where the stream ends now
   void commit(Entry entry);  // gives it its place in the stream
   bool send_alone();         // the only frame there is, if it is small; false: it goes the ordinary way
   bool plan();               // fills pieces_ from wire_; false: the lane broke
@@ -169,6 +175,10 @@ class Lane {
   // user may answer what came, and needs two polls for that (as for kHoldPolls); the peer waits meanwhile.
   static constexpr std::uint32_t kRestPolls = kHoldPolls + 1;
   std::uint32_t rest_ = 0;
+  // For so many polls after a sleep the lane is read only if its socket was announced: whoever sleeps hears first which
+  // of them have bytes, and a peer with many lanes wakes for one.
+  static constexpr std::uint32_t kToldPolls = kHoldPolls;
+  std::uint32_t told_ = 0;
   // A socket that is registered to wake somebody costs the kernel time for each segment (docs/tcp.md). So it is not,
   // after so many reads with bytes between which nobody prepared to sleep, until somebody does or the lane is quiet.
   static constexpr std::uint32_t kReadsInUse = 64;
@@ -190,7 +200,6 @@ class Lane {
   std::uint64_t position_ = 0;  // bytes sent of the first frame in wire_
   std::uint64_t planned_ = 0;   // bytes of the stream up to the end of wire_
   std::vector<std::span<const std::byte>> pieces_;
-  std::array<std::byte, kGathered> gathered_;  // a little in several pieces: the kernel takes it faster in one
 
   std::array<std::byte, kHeaderBytes> head_{};
   std::size_t head_bytes_ = 0;

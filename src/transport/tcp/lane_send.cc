@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/bytes.h"
+#include "core/cost_counters.h"
 #include "transport/tcp/lane.h"
 
 // Outgoing frames: they wait in two queues, then get their order in the stream, and go out in as few system calls as
@@ -22,8 +23,9 @@ constexpr std::size_t kKeptBlocks = 4096;     // a larger block table is freed a
 // kernel's copies take half the time (docs/tcp.md).
 constexpr std::uint64_t kAligned = 1024;
 
-// A frame up to this length needs no such place, and fits into gathered_ with what makes its call end at one.
-constexpr std::uint32_t kAlone = kAligned - kAlignment;
+// Pieces up to this length are copied beside each other, and all pieces where they fit into Inbox::gather(): the kernel
+// takes one buffer faster than several.
+constexpr std::size_t kScrap = 512;
 
 constexpr auto kPad = [] {
   std::array<std::byte, kAlignment> bytes{};
@@ -146,10 +148,14 @@ std::span<const std::byte> Lane::source(const Entry& entry, std::uint64_t at, Er
   return local_piece(flight, at, code);
 }
 
-void Lane::commit(Entry entry) {
+void Lane::align(Entry& entry) {
   const Header& header = header_of(entry);
   if (header.block_bytes() >= kAligned && header.payload_bytes() > header.table_bytes())
     entry.before = padding_after(planned_ + kHeaderBytes + header.table_bytes());
+}
+
+void Lane::commit(Entry entry) {
+  align(entry);
   wire_.push(entry);
   planned_ += entry.whole();
 }
@@ -157,14 +163,16 @@ void Lane::commit(Entry entry) {
 // The same bytes as by plan(), without its lists. What cannot be sent so, also a frame whose memory is gone, is left to
 // it.
 bool Lane::send_alone() {
-  static_assert(kAlone + kAlignment <= kGathered);
+  constexpr std::uint32_t kAlone = Inbox::kGatherBytes - 2 * kAlignment;  // without padding
+  const std::span<std::byte> buffer = inbox_.gather();
   if (urgent_.size() != 1 || !wire_.empty() || !bulk_.empty() || owed_ > Header::kMostAcks) return false;
   Entry entry = urgent_[0];
   if (entry.bytes > kAlone) return false;
   Header& header = header_of(entry);
   header.acks = static_cast<std::uint8_t>(owed_);
   encode_head(entry);
-  entry.after = padding_after(planned_ + entry.bytes);
+  align(entry);
+  entry.after = padding_after(planned_ + entry.whole());
   for (std::size_t at = 0; at < entry.whole();) {
     ErrorCode code = ErrorCode::ok;
     const auto piece = source(entry, at, code);
@@ -172,8 +180,9 @@ bool Lane::send_alone() {
       header.acks = 0;
       return false;
     }
-    const std::size_t size = std::min<std::size_t>(piece.size(), at < entry.bytes ? entry.bytes - at : entry.after);
-    std::memcpy(gathered_.data() + at, piece.data(), size);
+    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), entry.whole() - at));
+    std::memcpy(buffer.data() + at, piece.data(), size);
+    if (size > kScrap) add(inbox_.copied_bytes, size);
     at += size;
   }
   urgent_.pop();
@@ -185,7 +194,7 @@ bool Lane::send_alone() {
   }
   wire_.push(entry);
   planned_ += entry.whole();
-  const auto taken = channel_->send(std::span(gathered_).first(entry.whole()));
+  const auto taken = channel_->send(buffer.first(entry.whole()));
   if (taken)
     sent(*taken);
   else
@@ -242,14 +251,27 @@ bool Lane::plan() {
   return true;
 }
 
+// Gathers what the kernel takes faster in one buffer.
 Result<std::size_t> Lane::send_planned(std::uint64_t size) {
-  if (size > gathered_.size() || pieces_.size() == 1) return channel_->send_pieces(pieces_);
-  std::size_t at = 0;
-  for (const auto& piece : pieces_) {
-    std::memcpy(gathered_.data() + at, piece.data(), piece.size());
+  const std::span<std::byte> buffer = inbox_.gather();
+  const std::size_t most = size <= buffer.size() ? buffer.size() : kScrap;
+  std::size_t at = 0, count = 0;
+  for (const auto piece : pieces_) {
+    if (piece.size() > std::min(most, buffer.size() - at)) {
+      pieces_[count++] = piece;
+      continue;
+    }
+    std::byte* const to = buffer.data() + at;
+    std::memcpy(to, piece.data(), piece.size());
+    if (piece.size() > kScrap) add(inbox_.copied_bytes, piece.size());
     at += piece.size();
+    if (count > 0 && pieces_[count - 1].data() + pieces_[count - 1].size() == to)
+      pieces_[count - 1] = {pieces_[count - 1].data(), pieces_[count - 1].size() + piece.size()};
+    else
+      pieces_[count++] = {to, piece.size()};
   }
-  return channel_->send(std::span(gathered_).first(at));
+  pieces_.resize(count);
+  return count == 1 ? channel_->send(pieces_.front()) : channel_->send_pieces(pieces_);
 }
 
 void Lane::flush() {

@@ -8,7 +8,9 @@
 namespace fairway::transport::tcp {
 namespace {
 
-constexpr Time kAcceptEvery = kMillisecond;  // while the worker polls; a sleeping one is woken by the listener
+// While the worker polls. One that sleeps is told by the listener, also for so many polls afterwards.
+constexpr Time kAcceptEvery = kMillisecond;
+constexpr std::uint32_t kToldPolls = 64;
 
 }  // namespace
 
@@ -26,7 +28,10 @@ Status PendingConnections::listen(const std::string& address, Task& task) {
 
 void PendingConnections::poll(Time now, const OnHello& on_hello) {
   if (!listener_) return;
-  if (now >= paused_until_ && (now >= accept_at_ || listener_->announced())) {
+  const bool told = polls_ < kToldPolls;
+  if (told) ++polls_;
+  const bool left = paused_until_ != 0;  // some wait since before the pause
+  if (now >= paused_until_ && (left || listener_->announced() || (!told && now >= accept_at_))) {
     accept(now);
     accept_at_ = after(now, kAcceptEvery);
   }

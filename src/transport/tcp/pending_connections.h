@@ -22,8 +22,8 @@ class PendingConnections {
   // Accepts connections, and passes each complete hello with its connection to `on_hello`.
   using OnHello = std::function<void(std::unique_ptr<Channel>, const Hello&)>;
   void poll(Time now, const OnHello& on_hello);
-  Time next() const;                       // poll by then, even without a wake-up
-  void poll_at_next() { accept_at_ = 0; }  // accept in the next poll in any case: called before a sleep
+  Time next() const;             // poll by then, even without a wake-up
+  void sleeps() { polls_ = 0; }  // whoever sleeps hears of connections that wait
   void close();
 
   static constexpr std::size_t kMost = 64;
@@ -49,7 +49,9 @@ class PendingConnections {
   std::unique_ptr<Listener> listener_;
   std::vector<Pending> all_;  // oldest first
   Time paused_until_ = 0;     // accept none before
-  Time accept_at_ = 0;        // accept unannounced connections then: a system call, so not in every poll
+  // Accept unannounced connections then, if the owner has not slept for a while: a costly system call.
+  Time accept_at_ = 0;
+  std::uint32_t polls_ = 0;  // since then
 };
 
 }  // namespace fairway::transport::tcp

@@ -168,7 +168,7 @@ Reach TcpTransport::reach(LinkId, std::uint64_t, std::uint64_t, std::string* pat
 }
 
 bool TcpTransport::prepare_sleep() {
-  pending_.poll_at_next();
+  pending_.sleeps();
   bool quiet = inbox_.empty();
   for (const std::uint32_t slot : up_) quiet = links_[slot].lane->prepare_sleep() && quiet;
   return quiet;

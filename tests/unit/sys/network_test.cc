@@ -185,6 +185,23 @@ TEST_F(Networks, AChannelWakesNobodyWhileItIsNotToAndAfterwardsForWhatCameMeanwh
   EXPECT_TRUE(far->wake_for_input(false));
 }
 
+// Where nobody may ask for a while, a connection is announced, and one that was there when it was asked is not lost.
+TEST_F(Networks, AListenerAnnouncesWhatComesAfterItWasAsked) {
+  auto listener = listen("127.0.0.1:0");
+  auto none = listener->accept(*task);
+  ASSERT_TRUE(none) << none.status().to_string();
+  EXPECT_EQ(none.value(), nullptr);
+  for (int look = 0; look < 3; ++look) signal->clear_at(runtime.clock.now() + kSecond * look);
+  EXPECT_FALSE(listener->announced());
+  auto near = dial(listener->address());
+  for (int i = 0; i < 2000 && !listener->announced(); ++i) {
+    signal->clear_at(runtime.clock.now() + kSecond);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(listener->announced());
+  EXPECT_NE(std::move(listener->accept(*task)).value(), nullptr);
+}
+
 TEST_F(Networks, ARefusedConnectionSaysSo) {
   std::string address;
   { address = listen("127.0.0.1:0")->address(); }

@@ -29,6 +29,7 @@ class Told final : public Channel {
       if (sent_ != nullptr) sent_->insert(sent_->end(), piece.begin(), piece.end());
     }
     if (calls_ != nullptr) calls_->push_back(size);
+    if (buffers != nullptr) buffers->push_back(pieces.size());
     return size;
   }
   Result<std::size_t> receive(std::span<std::byte> into) override {
@@ -43,6 +44,7 @@ class Told final : public Channel {
   }
   std::string peer_address() const override { return "the test"; }
   bool announced() const override { return more_announced; }
+  bool announces_first() const override { return tells_sleepers; }
   bool wake_for_input(bool wanted) override {
     if (wakes != nullptr) *wakes = wanted && !refuses;
     return wanted && !refuses;
@@ -51,8 +53,10 @@ class Told final : public Channel {
   std::size_t room = ~std::size_t{0};  // the most that a call takes
   std::size_t each = ~std::size_t{0};  // or gives
   bool more_announced = false;
-  bool refuses = false;   // to wake anybody
-  bool* wakes = nullptr;  // what the lane last asked for
+  bool tells_sleepers = false;
+  std::vector<std::size_t>* buffers = nullptr;  // of each call that sends
+  bool refuses = false;                         // to wake anybody
+  bool* wakes = nullptr;                        // what the lane last asked for
 
  private:
   std::size_t give(std::span<std::byte> into) {

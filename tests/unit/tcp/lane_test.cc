@@ -239,6 +239,29 @@ TEST_F(Waking, ASocketThatCannotWakeYetLetsNobodySleep) {
   EXPECT_TRUE(lane->prepare_sleep());
 }
 
+// A sleeper hears first which of many lanes have bytes, so the others need not be read to find none.
+TEST_F(Waking, AfterASleepALaneIsReadOnlyIfItsSocketWasAnnounced) {
+  for (const bool hears : {false, true}) {
+    channel->each = 0;
+    for (int i = 0; !lane->prepare_sleep(); ++i) {
+      ASSERT_LT(i, 10);
+      poll(1);
+    }
+    channel->tells_sleepers = hears;
+    ASSERT_TRUE(lane->prepare_sleep());
+    EXPECT_EQ(lane->due(1, 16), !hears);
+    channel->more_announced = true;
+    EXPECT_TRUE(lane->due(1, 16));
+    channel->more_announced = false;
+    if (hears) {
+      EXPECT_FALSE(lane->due(1, 16));
+    }
+    EXPECT_TRUE(lane->due(1, 16)) << "not for long: others announce less";
+    channel->each = a_message().bytes.size();
+    poll(3);
+  }
+}
+
 // Acknowledgements are counts, in the order of the requests: a write with an immediate behind a message.
 TEST_F(Waiting, OneHeaderAcknowledgesAllThatCameBeforeIt) {
   std::vector<std::byte> memory(kBlock);
