@@ -207,7 +207,7 @@ class FAIRWAY_API Communicator {
   Status wait(OperationId operation);
 
   // ---- GPU memory, among at most 8 ranks of one host whose GPUs reach each other ----
-  // Collective: each rank with its GPU, as CUDA numbers them. Takes 15.5 MiB of its memory, and milliseconds (with NCCL
+  // Collective: each rank with its GPU, as CUDA numbers them. Takes 15.8 MiB of its memory, and milliseconds (with NCCL
   // more of both); may wait for running kernels. unsupported, on every rank: one of them cannot, and which.
   Status use_gpu(int gpu, const GpuOptions& options = {});
   // Collective, after use_gpu(): measures operations of up to so many bytes by Fairway and NCCL in turns; rank 0 writes
