@@ -28,7 +28,7 @@ std::string on_host(const RankProgress& rank) {
 }
 
 std::string on_stream(const RankProgress& rank) {
-  return fmt::format("{} {} {} on stream {}{}", rank.inside ? "is in" : "has entered", to_string(rank.kind),
+  return fmt::format("{} {} {} on stream {}{}", rank.inside ? "is in" : "has waited in", to_string(rank.kind),
                      rank.operation, rank.stream, rank.inside ? fmt::format(", for {:.1f} s", rank.seconds) : "");
 }
 

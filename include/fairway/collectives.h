@@ -278,17 +278,17 @@ struct RankProgress {
   std::uint64_t process = 0;    // its id
   bool lives = false;           // the process
   bool stopped = false;         // by a signal or a debugger
-  std::uint64_t operation = 0;  // the newest that it has entered
+  std::uint64_t operation = 0;  // the newest that it has entered; of a stream, in which it has waited
   CollectiveKind kind = CollectiveKind::barrier;
   bool inside = false;  // it has not ended it yet
   int waits_for = -1;   // rank
   std::string phase;    // "step 3 of 8"
   double seconds = 0;   // since it entered it, or ended it
   int stream = -1;      // -1: on host memory. Else of a stream or capture, numbered as they were first used, on which
-  std::uint64_t call = 0;  // kernels tell which operation they entered, and after a millisecond for whom they wait
+  std::uint64_t call = 0;  // kernels tell, after a millisecond of waiting, in which operation they wait and for whom
 };
-// Of all ranks of this user on this host, and of each stream that they used, ordered by communicator, stream and rank.
-// Any process may ask; no rank is disturbed.
+// Of all ranks of this user on this host, and of each stream on which they waited, ordered by communicator, stream and
+// rank. Any process may ask; no rank is disturbed.
 FAIRWAY_API std::vector<RankProgress> progress_of_ranks();
 // Who is at fault where a rank of a communicator has waited for so long: "rank 2 never entered all_reduce 1841".
 FAIRWAY_API std::vector<std::string> who_hangs(const std::vector<RankProgress>& ranks, double patience_seconds = 0);

@@ -312,6 +312,8 @@ MUTANTS = [
            "line_round_ + call_.lines.rounds);", "line_round_);", "unit_collectives@GpuRounds*"),
     Mutant("a line is taken whatever its flag says", "src/collectives/gpu_lines.h",
            "all = all && out[k].words[i][1] == flag", "all = all && out[k].words[i][1] != 0", "unit_collectives@GpuRounds*"),
+    Mutant("rows that are not whole are accessed as if they were", "src/collectives/gpu_lines.h",
+           "return left >= std::uint64_t{rows} * kRowBytes && ", "return ", "unit_collectives@GpuRounds*"),
     Mutant("pieces that are sent ahead have too few places", "src/collectives/gpu_exchange.h",
            "return round % kPiecePlaces;", "return round % 2;", "model_test@GpuExchangeModel*"),
     Mutant("an operation gets the area while another one reads there", "src/collectives/gpu_channel.h",
