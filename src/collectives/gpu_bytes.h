@@ -41,6 +41,24 @@ FAIRWAY_APART void store_odd(unsigned char* at, unsigned bytes, Odd odd) {
   FAIRWAY_NOT_UNROLLED
   for (; i < bytes; ++i) at[i] = static_cast<unsigned char>(of(i));
 }
+// `bytes`, at most 16, that are not one access. Those that lie at a multiple of 4 and are so many, as the end of most
+// operations and all of the shortest, without a call.
+FAIRWAY_IN_KERNELS Odd load_part(const unsigned char* at, unsigned bytes) {
+  if ((reinterpret_cast<std::uintptr_t>(at) | bytes) % 4 != 0) return load_odd(at, bytes);
+  std::uint32_t quads[4] = {};
+  FAIRWAY_UNROLL
+  for (unsigned i = 0; i < 4; ++i)
+    if (4 * i < bytes) quads[i] = reinterpret_cast<const std::uint32_t*>(at)[i];
+  return {
+      {static_cast<std::uint64_t>(quads[1]) << 32 | quads[0], static_cast<std::uint64_t>(quads[3]) << 32 | quads[2]}};
+}
+FAIRWAY_IN_KERNELS void store_part(unsigned char* at, unsigned bytes, const Odd& part) {
+  if ((reinterpret_cast<std::uintptr_t>(at) | bytes) % 4 != 0) return store_odd(at, bytes, part);
+  FAIRWAY_UNROLL
+  for (unsigned i = 0; i < 4; ++i)
+    if (4 * i < bytes)
+      reinterpret_cast<std::uint32_t*>(at)[i] = static_cast<std::uint32_t>(part.words[i / 2] >> (i % 2 * 32));
+}
 // `left`: bytes that there are.
 template <class T, unsigned kBytes>
 FAIRWAY_IN_KERNELS void load_bytes(const unsigned char* at, std::uint64_t left, Elements<T, kBytes>& out) {
@@ -50,13 +68,9 @@ FAIRWAY_IN_KERNELS void load_bytes(const unsigned char* at, std::uint64_t left, 
     for (unsigned i = 0; i < kBytes / 8; ++i) out.words[i] = whole.words[i];
     return;
   }
-  Odd odd = {};
-  if (left == 8 && is_wide<8>(at, 8))  // the end of many operations, and all of the shortest
-    odd.words[0] = *reinterpret_cast<const std::uint64_t*>(at);
-  else
-    odd = load_odd(at, left < kBytes ? static_cast<unsigned>(left) : kBytes);
+  const Odd part = load_part(at, left < kBytes ? static_cast<unsigned>(left) : kBytes);
   FAIRWAY_UNROLL
-  for (unsigned i = 0; i < kBytes / 8; ++i) out.words[i] = odd.words[i];
+  for (unsigned i = 0; i < kBytes / 8; ++i) out.words[i] = part.words[i];
 }
 template <class T, unsigned kBytes>
 FAIRWAY_IN_KERNELS void store_bytes(unsigned char* at, std::uint64_t left, const Elements<T, kBytes>& from) {
@@ -67,20 +81,14 @@ FAIRWAY_IN_KERNELS void store_bytes(unsigned char* at, std::uint64_t left, const
     *reinterpret_cast<Whole<kBytes>*>(at) = whole;
     return;
   }
-  Odd odd = {};
+  Odd part = {};
   FAIRWAY_UNROLL
-  for (unsigned i = 0; i < kBytes / 8; ++i) odd.words[i] = whole.words[i];
-  if (left == 8 && is_wide<8>(at, 8))
-    *reinterpret_cast<std::uint64_t*>(at) = odd.words[0];
-  else
-    store_odd(at, left < kBytes ? static_cast<unsigned>(left) : kBytes, odd);
+  for (unsigned i = 0; i < kBytes / 8; ++i) part.words[i] = whole.words[i];
+  store_part(at, left < kBytes ? static_cast<unsigned>(left) : kBytes, part);
 }
 
 // ---- who sends what to whom ----
 
-FAIRWAY_IN_KERNELS bool reduces(Work work) {
-  return work == Work::reduce_to_all || work == Work::reduce_to_each;
-}
 // Block `to` of the input goes to rank `to`; else all of it goes to all.
 FAIRWAY_IN_KERNELS bool is_to_each(Work work) {
   return work == Work::to_each || work == Work::reduce_to_each;

@@ -14,6 +14,14 @@ enum class Way : std::uint8_t {
   two_shot,  // all_reduce: each rank combines a part, then sends it to all
 };
 
+// By what its bytes travel. Each is a kernel of its own: what is not in it takes no registers.
+enum class Family : std::uint8_t {
+  pair,   // lines, between two ranks
+  few,    // among up to kFewRanks
+  many,   // among more
+  units,  // and pieces, where lines may be torn
+};
+
 // What a kernel does, of the collectives that move bytes or combine elements.
 enum class Work : std::uint8_t {
   nothing,         // barrier
@@ -157,7 +165,7 @@ struct Lines {
   std::uint32_t place_bytes;    // of each of the two
   std::uint32_t blocks, warps;  // of the kernel, and of each block
   std::uint32_t rows;           // of a warp in a round, at most
-  std::uint32_t rounds;
+  std::uint32_t rounds;         // of two_shot: twice as many, of which the second brings the sums
 };
 
 // A kernel's argument.
@@ -166,7 +174,8 @@ struct Call {
   const std::uint32_t* ended[kMostRanks];  // Mapping::ended of each; the own one is null
   const unsigned char* input;
   unsigned char* output;
-  std::uint64_t count;  // elements of a block
+  std::uint64_t count;       // elements of a block
+  std::uint64_t part_bytes;  // of two_shot by lines: what each rank combines, but for the last ones, which have less
   std::uint64_t digest;
   std::uint64_t nanoseconds;  // until its deadline, from the kernel's start on
   std::uint64_t number;
@@ -183,7 +192,7 @@ struct Call {
   std::uint32_t wants_area;  // 0: units do
   std::uint32_t kind;        // CollectiveKind
   Work work;
-  Way way;  // with the area; without it, by units
+  Way way;  // by lines or pieces; by units always one_shot
   Combine combine;
   std::uint64_t* marks;  // mark_word() of this place; null: it writes none
 };

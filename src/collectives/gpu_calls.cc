@@ -66,7 +66,7 @@ Status GpuCalls::agree(const Status& own) {
   return {};
 }
 
-// Every rank says which GPU it has, then whether lines stay whole to all of theirs.
+// Every rank says which GPU it has, then whether lines stay whole to all of theirs. Then each loads its kernels.
 Status GpuCalls::agree_on_lines(GpuGroup& made) {
   using BusId = std::array<char, 32>;
   BusId mine = {};
@@ -84,8 +84,7 @@ Status GpuCalls::agree_on_lines(GpuGroup& made) {
   gather.output = all.data();
   gather.count = 1;
   if (Status status = parts_.group.run(gather); !status) return status;
-  made.go_by_lines(std::all_of(all.begin(), all.end(), [](std::uint8_t each) { return each != 0; }));
-  return {};
+  return agree(made.get_ready(std::all_of(all.begin(), all.end(), [](std::uint8_t each) { return each != 0; })));
 }
 
 GpuCalls::GpuCalls(const Parts& parts) : parts_(parts) {}

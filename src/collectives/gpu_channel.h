@@ -76,7 +76,7 @@ class Channel {
       H::store(&own->ended_blocks, std::uint32_t{0});
     }
     H::store(&own->calls, number_);
-    if (!has_area_) H::store(&own->line_round, line_round_ + call_.lines.rounds);
+    if (!has_area_) H::store(&own->line_round, last_line_round());
     if (call_.wants_area == 0) return;
     H::store(&own->grants, grant_);
     if (has_area() && H::load(&head(rank())->failed) == 0) give_area_back();
@@ -109,6 +109,9 @@ class Channel {
   [[nodiscard]] FAIRWAY_IN_KERNELS const Lines& lines() const { return has_area_ ? call_.area_lines : call_.lines; }
   // The last one so far: of this place, or of the area.
   FAIRWAY_IN_KERNELS LineRound line_round() const { return line_round_; }
+  [[nodiscard]] FAIRWAY_IN_KERNELS LineRound last_line_round() const {
+    return line_round_ + lines().rounds * (call_.way == Way::two_shot ? 2U : 1U);
+  }
   // The row at `owner` for what `from` sends it.
   FAIRWAY_IN_KERNELS unsigned char* row(unsigned owner, unsigned from, LineRound round, std::uint32_t index) const {
     const Lines& all = lines();
@@ -237,7 +240,7 @@ class Channel {
     return good;
   }
   FAIRWAY_IN_KERNELS void give_area_back() {
-    const LineRound last = line_round_ + (has_pieces() ? 1 : call_.area_lines.rounds);
+    const LineRound last = has_pieces() ? line_round_ + 1 : last_line_round();
     if (has_pieces()) H::fence();
     if (rank() == 0)
       H::store(&area_head(0)->owner, area_owner(call_.place, false, last));

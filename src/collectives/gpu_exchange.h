@@ -25,7 +25,7 @@ namespace fairway::collectives::gpu {
 #define FAIRWAY_NOT_UNROLLED
 #endif
 
-inline constexpr unsigned kMostRanks = 8;
+inline constexpr unsigned kMostRanks = 8, kFewRanks = 4;
 
 using Round = std::uint32_t;      // from 1; 0 is memory that nobody has written
 using LineRound = std::uint64_t;  // the same, of lines: of 48 bits, which last for years

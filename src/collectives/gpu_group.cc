@@ -113,7 +113,8 @@ Status GpuGroup::prepare(const std::string& name) {
   status = cu.check(cu->cuMemAlloc_v2(&scratch_, layout_.bytes), "allocating scratch memory");
   if (status) status = cu.check(cu->cuMemsetD8_v2(scratch_, 0, layout_.bytes), "clearing scratch memory");
   if (status) status = cu.check(cu->cuCtxSynchronize(), "clearing scratch memory");
-  if (status) status = load_kernels();
+  if (status)
+    status = cu.check(cu->cuModuleLoadData(&module_, gpu::group_kernels()), "loading the kernels for collectives");
   if (!status) return status;
   auto region = engine_.register_memory(reinterpret_cast<void*>(scratch_), layout_.bytes, Access::write);
   if (!region) return region.status().with_context("registering scratch memory");
@@ -121,17 +122,22 @@ Status GpuGroup::prepare(const std::string& name) {
   return engine_.publish(name, region_);
 }
 
-// Each is run once, doing nothing, so that no later launch has to load code, for which the driver may wait for running
-// kernels.
-Status GpuGroup::load_kernels() {
+// Each kernel is run once, doing nothing, so that no later launch has to load code, for which the driver may wait for
+// running kernels.
+Status GpuGroup::get_ready(bool by_lines) {
+  by_lines_ = by_lines;
+  const char* const family = !by_lines                                   ? "units"
+                             : size_ == 2                                ? "pair"
+                             : size_ <= static_cast<int>(gpu::kFewRanks) ? "few"
+                                                                         : "many";
   const sys::CudaDriver& cu = *driver_;
-  Status status = cu.check(cu->cuModuleLoadData(&module_, gpu::group_kernels()), "loading the kernels for collectives");
+  const CurrentContext current(cu, context_);
   Stream stream = nullptr;
-  if (status) status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "making a stream");
+  Status status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "making a stream");
   gpu::Call nothing = {};
   void* arguments[] = {&nothing};
   for (std::size_t i = 0; i < kKernels && status; ++i) {
-    const std::string name = fmt::format("fairway_group_{}", kKernelNames[i]);
+    const std::string name = fmt::format("fairway_{}_{}", family, kKernelNames[i]);
     status = cu.check(cu->cuModuleGetFunction(&kernels_[i], module_, name.c_str()), "finding a kernel");
     if (status)
       status = cu.check(cu->cuLaunchKernel(kernels_[i], 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr),
@@ -275,6 +281,7 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.work = part == Part::exit ? gpu::Work::mark : work;
   made.marks = part == Part::whole ? nullptr : &host_->marks[place];
   made.way = route.way;
+  made.part_bytes = route.part_bytes;
   made.combine = combine_of(call.reduction);
 
   const std::size_t kernel = combines(work) ? static_cast<std::size_t>(call.type) + 1 : 0;

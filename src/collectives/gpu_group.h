@@ -39,8 +39,8 @@ class GpuGroup {
   // Whether what this GPU's kernels write into that one's memory arrives in whole lines: by NVLink, or if it is this
   // one.
   [[nodiscard]] bool keeps_lines(const std::string& bus_id) const;
-  // All ranks do. Before the first launch.
-  void go_by_lines(bool all_keep_lines) { by_lines_ = all_keep_lines; }
+  // `by_lines`: all ranks keep them whole. Loads the kernels for that. Before the first launch.
+  Status get_ready(bool by_lines);
   // An error: it is not a stream of this GPU.
   Result<gpu::Source> source_of(void* stream) const;
   // What a kernel does of a call: all of it; or it stands before what another library does, in a round that finds who
@@ -79,7 +79,6 @@ class GpuGroup {
   GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size,
            gpu::Told* told);
   Status prepare(const std::string& name);
-  Status load_kernels();
   int start(sys::cuda::Function kernel, unsigned blocks, unsigned threads, sys::cuda::Stream stream, void** arguments);
 
   Engine& engine_;

@@ -94,24 +94,29 @@ struct Gpu {
   }
 };
 
-template <class T>
+template <class T, Family kFamily>
 __device__ __forceinline__ void run(const Call& call) {
   // The driver may start it before the kernel ahead of it in the stream has ended (GpuGroup::start).
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-  if (blockIdx.x < call.blocks) run_block<T, Gpu>(call, blockIdx.x);
+  if (blockIdx.x < call.blocks) run_block<T, Gpu, kFamily>(call, blockIdx.x);
 }
 
 }  // namespace
 }  // namespace fairway::collectives::gpu
 
-#define FAIRWAY_GROUP_KERNEL(name, type)                                                                     \
-  extern "C" __global__ void __launch_bounds__(fairway::collectives::gpu::kThreads, 2)                                                         \
-      fairway_group_##name(const __grid_constant__ fairway::collectives::gpu::Call call) {                   \
-    fairway::collectives::gpu::run<type>(call);                                                              \
+#define FAIRWAY_KERNEL(family, name, type)                                                              \
+  extern "C" __global__ void __launch_bounds__(fairway::collectives::gpu::kThreads, 2)                  \
+      fairway_##family##_##name(const __grid_constant__ fairway::collectives::gpu::Call call) {         \
+    fairway::collectives::gpu::run<type, fairway::collectives::gpu::Family::family>(call);              \
   }
-FAIRWAY_GROUP_KERNEL(move, unsigned char)
+#define FAIRWAY_GROUP_KERNEL(name, type) \
+  FAIRWAY_KERNEL(pair, name, type)       \
+  FAIRWAY_KERNEL(few, name, type)        \
+  FAIRWAY_KERNEL(many, name, type)       \
+  FAIRWAY_KERNEL(units, name, type)
+FAIRWAY_GROUP_KERNEL(move, fairway::collectives::gpu::Byte)
 FAIRWAY_GROUP_KERNEL(i8, signed char)
 FAIRWAY_GROUP_KERNEL(u8, unsigned char)
 FAIRWAY_GROUP_KERNEL(i16, short)

@@ -18,6 +18,11 @@ struct Half {
 struct Bfloat {
   std::uint16_t bits;
 };
+struct Byte {  // of what is moved, not combined
+  unsigned char bits;
+};
+template <class T>
+inline constexpr bool kCombines = !std::is_same_v<T, Byte>;
 
 #if defined(__CUDACC__)
 FAIRWAY_IN_KERNELS float widen(Half value) {
@@ -84,30 +89,61 @@ class Sums {
  public:
   using E = Elements<T, kBytes>;
   FAIRWAY_IN_KERNELS void add(Combine how, unsigned rank, const E& next) {
-    using W = Wide<T>;
-    using U = typename Wraps<W>::type;
-    if (rank == 0) return fold(next, [](W, W b) { return b; });
-    switch (how) {
-      case Combine::product:
-        return fold(next, [](W a, W b) { return static_cast<W>(static_cast<U>(a) * static_cast<U>(b)); });
-      case Combine::min: return fold(next, [](W a, W b) { return b < a ? b : a; });
-      case Combine::max: return fold(next, [](W a, W b) { return a < b ? b : a; });
-      case Combine::sum:
-      case Combine::average: break;
-    }
-    fold(next, [](W a, W b) { return static_cast<W>(static_cast<U>(a) + static_cast<U>(b)); });
+    if (rank == 0) return begin(next);
+    with(how, [&](auto op) { fold(next, op); });
+  }
+  // At once, for up to kRanks of them: of(rank). One operation's code is all that runs.
+  template <unsigned kRanks, class Of>
+  FAIRWAY_IN_KERNELS void add_all(Combine how, unsigned size, Of of) {
+    begin(of(0));
+    with(how, [&](auto op) {
+      FAIRWAY_UNROLL
+      for (unsigned rank = 1; rank < kRanks; ++rank)
+        if (rank < size) fold(of(rank), op);
+    });
   }
   FAIRWAY_IN_KERNELS E end(Combine how, unsigned size) {
     E out;
-    FAIRWAY_UNROLL
-    for (unsigned k = 0; k < E::kCount; ++k) {
-      if (how == Combine::average) sums_[k] = static_cast<Wide<T>>(sums_[k] / static_cast<Wide<T>>(size));
-      narrow(sums_[k], out.each[k]);
+    if (how == Combine::average) {
+      FAIRWAY_UNROLL
+      for (unsigned k = 0; k < E::kCount; ++k) sums_[k] = static_cast<Wide<T>>(sums_[k] / static_cast<Wide<T>>(size));
     }
+    FAIRWAY_UNROLL
+    for (unsigned k = 0; k < E::kCount; ++k) narrow(sums_[k], out.each[k]);
     return out;
   }
 
  private:
+  using W = Wide<T>;
+  using U = typename Wraps<W>::type;
+  struct Add {
+    FAIRWAY_IN_KERNELS W operator()(W a, W b) const { return static_cast<W>(static_cast<U>(a) + static_cast<U>(b)); }
+  };
+  struct Multiply {
+    FAIRWAY_IN_KERNELS W operator()(W a, W b) const { return static_cast<W>(static_cast<U>(a) * static_cast<U>(b)); }
+  };
+  struct Least {
+    FAIRWAY_IN_KERNELS W operator()(W a, W b) const { return b < a ? b : a; }
+  };
+  struct Most {
+    FAIRWAY_IN_KERNELS W operator()(W a, W b) const { return a < b ? b : a; }
+  };
+
+  template <class Use>
+  static FAIRWAY_IN_KERNELS void with(Combine how, Use use) {
+    switch (how) {
+      case Combine::product: return use(Multiply{});
+      case Combine::min: return use(Least{});
+      case Combine::max: return use(Most{});
+      case Combine::sum:
+      case Combine::average: break;
+    }
+    use(Add{});
+  }
+  FAIRWAY_IN_KERNELS void begin(const E& first) {
+    FAIRWAY_UNROLL
+    for (unsigned k = 0; k < E::kCount; ++k) sums_[k] = widen(first.each[k]);
+  }
   template <class Op>
   FAIRWAY_IN_KERNELS void fold(const E& next, Op op) {
     FAIRWAY_UNROLL

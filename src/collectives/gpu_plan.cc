@@ -1,6 +1,7 @@
 #include "collectives/gpu_plan.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "collectives/gpu_bytes.h"
 
@@ -9,6 +10,9 @@ namespace {
 
 constexpr std::uint64_t kAreaBytes = 8U << 20;  // for lines or pieces
 constexpr std::uint64_t kLine = 128;
+// From there on a broadcast between two takes 1.2 to 2 times as long with 128 blocks as with 64 (2x H200; why is not
+// known).
+constexpr std::uint64_t kLongBroadcast = 128U << 20;
 
 // What a block of a kernel does at the least, so that few bytes do not take many blocks.
 constexpr std::uint64_t kUnitsOfBlock = 96, kBytesOfBlock = 8U << 10;
@@ -53,13 +57,13 @@ int Places::place_of(const Source& source) {
 namespace {
 
 // How so many rows go through a place that has room for `room`: in as few rounds as can be, with as many blocks as
-// there are, of at least four warps.
+// there are, of at least four warps. Kernels take some whole rows at once: a warp has a power of two.
 Lines lines_of(std::uint64_t rows, std::uint64_t room, std::uint64_t most_blocks) {
   constexpr std::uint64_t kMostRows = 8, kFewWarps = 4;
   const auto up = [](std::uint64_t all, std::uint64_t each) { return (all + each - 1) / each; };
   rows = std::max<std::uint64_t>(rows, 1);
   const std::uint64_t at_once = std::min(rows, room);
-  std::uint64_t each = std::min(up(at_once, most_blocks * kMostWarps), kMostRows);
+  std::uint64_t each = std::bit_ceil(std::min(up(at_once, most_blocks * kMostWarps), kMostRows));
   const std::uint64_t channels = at_once / each;
   std::uint64_t blocks = 0, warps = 0, rounds = ~std::uint64_t{0};
   for (std::uint64_t with = std::min(channels, kFewWarps); with <= std::min<std::uint64_t>(channels, kMostWarps);
@@ -72,7 +76,7 @@ Lines lines_of(std::uint64_t rows, std::uint64_t room, std::uint64_t most_blocks
     warps = with;
     rounds = needs;
   }
-  each = up(rows, blocks * warps * rounds);
+  each = std::bit_ceil(up(rows, blocks * warps * rounds));
   Lines lines = {};
   lines.blocks = static_cast<std::uint32_t>(blocks);
   lines.warps = static_cast<std::uint32_t>(warps);
@@ -112,28 +116,32 @@ Route route_without_lines(const Layout& layout, Work work, std::uint64_t block_b
 
 }  // namespace
 
-// Between two the area is for lines, among more for pieces: what lies there is never taken for the other's.
 Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, Algorithm asked,
                bool by_lines) {
   if (!by_lines) return route_without_lines(layout, work, block_bytes, asked);
-  const std::uint64_t sent = block_bytes * std::max<std::uint64_t>(layout.size - 1, 1);
+  const std::uint64_t others = std::max<std::uint64_t>(layout.size - 1, 1);
   const std::uint64_t most = Layout::is_wide(place) ? kMostByWideLines : kMostByLines;
-  const bool two_shot = asked == Algorithm::direct && work == Work::reduce_to_all && layout.size > 2;
+  const bool may_be_two = work == Work::reduce_to_all && layout.size > 2;
+  const bool two_shot =
+      may_be_two && (asked == Algorithm::direct || (asked == Algorithm::automatic && block_bytes * others > most));
   Route route;
-  if (sent > most || two_shot) {
-    if (layout.size > 2) {
-      route = route_without_lines(layout, work, block_bytes, asked);
-    } else {
-      route.area_lines = lines_in(kAreaBytes, layout, block_bytes, kPieceChannels);
-      route.area_lines.at = layout.area.pieces_at;
-      route.wants_area = true;
-      route.blocks = route.area_lines.blocks;
-      route.threads = route.area_lines.warps * kRowLanes;
-    }
+  if (two_shot) {
+    route.way = Way::two_shot;
+    route.part_bytes = ((block_bytes + layout.size - 1) / layout.size + 15) / 16 * 16;
   }
-  route.lines = lines_in(Layout::own_bytes(place), layout, block_bytes, kUnitChannels);
-  route.blocks = std::max(route.blocks, route.lines.blocks);
-  route.threads = std::max(route.threads, route.lines.warps * kRowLanes);
+  const std::uint64_t bytes = two_shot ? route.part_bytes : block_bytes;
+  route.lines = lines_in(Layout::own_bytes(place), layout, bytes, kUnitChannels);
+  route.blocks = route.lines.blocks;
+  std::uint32_t warps = route.lines.warps;
+  route.wants_area = bytes * others > most;
+  if (route.wants_area) {
+    const bool is_long = work == Work::from_root && bytes >= kLongBroadcast;
+    route.area_lines = lines_in(kAreaBytes, layout, bytes, is_long ? kPieceChannels / 2 : kPieceChannels);
+    route.area_lines.at = layout.area.pieces_at;
+    route.blocks = std::max(route.blocks, route.area_lines.blocks);
+    warps = std::max(warps, route.area_lines.warps);
+  }
+  route.threads = warps * kRowLanes;
   return route;
 }
 

@@ -58,9 +58,10 @@ struct Route {
   Way way = Way::one_shot;
   bool wants_area = false;
   std::uint32_t blocks = 1;
-  std::uint32_t threads = 32;  // of a block
-  Lines lines = {};            // without the area; `at` is left out
-  Lines area_lines = {};       // with it; rounds 0: by pieces
+  std::uint32_t threads = 32;    // of a block
+  std::uint64_t part_bytes = 0;  // of two_shot by lines: Call::part_bytes
+  Lines lines = {};              // without the area; `at` is left out
+  Lines area_lines = {};         // with it; rounds 0: by pieces
 };
 // `place`: of the stream or capture. `by_lines`: all ranks reach each other by links that keep lines whole.
 Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, Algorithm asked,

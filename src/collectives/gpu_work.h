@@ -4,6 +4,7 @@
 #include "collectives/gpu_channel.h"
 #include "collectives/gpu_lines.h"
 #include "collectives/gpu_number.h"
+#include "collectives/gpu_pair.h"
 
 // What a block of a collective's kernel does. docs/collectives.md has it as a table.
 namespace fairway::collectives::gpu {
@@ -72,7 +73,7 @@ FAIRWAY_IN_KERNELS bool round_of_units(C& channel, Round round, std::uint64_t bl
   };
   const auto has = [&](unsigned from) { return sends(call, from); };
   const auto take = [&](std::uint32_t i, const std::uint64_t(&data)[kMostRanks]) {
-    if (reduces(call.work)) {
+    if constexpr (kCombines<T>) {
       Bytes8 own;
       load_bytes(input_for(call, call.rank, block_bytes) + (first + i) * 8, left(i), own);
       Sums<T, 8> sums;
@@ -83,18 +84,18 @@ FAIRWAY_IN_KERNELS bool round_of_units(C& channel, Round round, std::uint64_t bl
         if (rank < call.size) sums.add(call.combine, rank, next);
       }
       store_bytes(call.output + (first + i) * 8, left(i), sums.end(call.combine, call.size));
-      return;
-    }
-    FAIRWAY_UNROLL
-    for (unsigned from = 0; from < kMostRanks; ++from) {
-      if (from >= call.size || from == call.rank || !sends(call, from)) continue;
-      Bytes8 unit;
-      unit.words[0] = data[from];
-      store_bytes(output_from(call, from, block_bytes) + (first + i) * 8, left(i), unit);
+    } else {
+      FAIRWAY_UNROLL
+      for (unsigned from = 0; from < kMostRanks; ++from) {
+        if (from >= call.size || from == call.rank || !sends(call, from)) continue;
+        Bytes8 unit;
+        unit.words[0] = data[from];
+        store_bytes(output_from(call, from, block_bytes) + (first + i) * 8, left(i), unit);
+      }
     }
   };
   const auto keep = [&] {
-    if (!reduces(call.work))
+    if constexpr (!kCombines<T>)
       keep_own(channel, block_bytes, first * 8, at_most(units * 8ULL, block_bytes - at_most(first * 8, block_bytes)));
   };
   return exchange_units(channel, round, units, !is_to_each(call.work), has, send, keep, take);
@@ -195,18 +196,18 @@ struct Step {
 template <class T, class C>
 FAIRWAY_IN_KERNELS void take_pieces(C& channel, Round round, std::uint64_t block_bytes, const Step& step) {
   const Call& call = channel.call();
-  if (reduces(call.work)) {
+  if constexpr (kCombines<T>) {
     unsigned char* const to = call.output + step.begin;
     combine_pieces<T>(channel, round, input_for(call, call.rank, block_bytes) + step.begin, step.bytes, &to, 1);
-    return;
-  }
-  keep_own(channel, block_bytes, step.begin, step.bytes);
-  FAIRWAY_NOT_UNROLLED
-  for (unsigned k = 1; k < call.size; ++k) {
-    const unsigned from = (call.rank + k) % call.size;
-    if (sends(call, from))
-      copy_bytes(channel, output_from(call, from, block_bytes) + step.begin, channel.pieces(call.rank, from, round),
-                 step.bytes);
+  } else {
+    keep_own(channel, block_bytes, step.begin, step.bytes);
+    FAIRWAY_NOT_UNROLLED
+    for (unsigned k = 1; k < call.size; ++k) {
+      const unsigned from = (call.rank + k) % call.size;
+      if (sends(call, from))
+        copy_bytes(channel, output_from(call, from, block_bytes) + step.begin, channel.pieces(call.rank, from, round),
+                   step.bytes);
+    }
   }
 }
 
@@ -267,38 +268,57 @@ FAIRWAY_IN_KERNELS void run_pieces(C& channel, std::uint64_t block_bytes) {
     return Step{begin + nth * room, at_most(room, end - begin - nth * room)};
   };
   Round round = channel.piece_round();
-  if (two_shot)
-    (void)exchange_pieces(
-        channel, round, call.digest, 2 * steps, 1,
-        [&](std::uint32_t nth, Round to) {  // `round`: the last that came
-          if (nth % 2 == 0)
-            send_parts(channel, to, step(nth / 2));
-          else
-            combine_parts<T>(channel, round, to, step(nth / 2));
-        },
-        [&](std::uint32_t nth, Round from) {
-          if (nth % 2 != 0) take_parts(channel, from, step(nth / 2));
-        });
-  else
-    (void)exchange_pieces(
-        channel, round, call.digest, steps, kPiecePlaces / 2,
-        [&](std::uint32_t nth, Round to) {
-          const Step one = step(nth);
-          send_pieces(channel, to, block_bytes, one.begin, one.bytes);
-        },
-        [&](std::uint32_t nth, Round from) { take_pieces<T>(channel, from, block_bytes, step(nth)); });
+  if constexpr (kCombines<T>)
+    if (two_shot) {
+      (void)exchange_pieces(
+          channel, round, call.digest, 2 * steps, 1,
+          [&](std::uint32_t nth, Round to) {  // `round`: the last that came
+            if (nth % 2 == 0)
+              send_parts(channel, to, step(nth / 2));
+            else
+              combine_parts<T>(channel, round, to, step(nth / 2));
+          },
+          [&](std::uint32_t nth, Round from) {
+            if (nth % 2 != 0) take_parts(channel, from, step(nth / 2));
+          });
+      return channel.keep_piece_round(round);
+    }
+  (void)exchange_pieces(
+      channel, round, call.digest, steps, kPiecePlaces / 2,
+      [&](std::uint32_t nth, Round to) {
+        const Step one = step(nth);
+        send_pieces(channel, to, block_bytes, one.begin, one.bytes);
+      },
+      [&](std::uint32_t nth, Round from) { take_pieces<T>(channel, from, block_bytes, step(nth)); });
   channel.keep_piece_round(round);
 }
 
+// ---- by lines ----
+
+template <class Warp, class H>
+FAIRWAY_IN_KERNELS void run_lines(Channel<H>& channel, std::uint64_t block_bytes) {
+  const Lines& lines = channel.lines();
+  if (channel.block() >= lines.blocks || lines.rounds == 0) return;
+  bool good = true;
+  H::each_warp(lines.warps,
+               [&](unsigned warp) { good = good && Warp(channel, warp, block_bytes).run(channel.line_round()); });
+  H::let_next_begin();       // nothing is waited for any more
+  (void)channel.any(!good);  // all are done with it
+}
+
 // All of it. T: what elements are, if they are combined; else bytes.
-template <class T, class H>
+template <class T, class H, Family kFamily>
 FAIRWAY_IN_KERNELS void run_block(const Call& call, unsigned block) {
   Channel<H> channel(call, block);
   if (!channel.enter()) return;
   if (call.work == Work::mark) return channel.leave();
   const std::uint64_t block_bytes = call.work == Work::nothing ? 0 : call.count * sizeof(T);
-  if (channel.lines().rounds != 0)
-    run_lines<T>(channel, block_bytes);
+  if constexpr (kFamily == Family::pair)
+    run_lines<PairWarp<T, H>>(channel, block_bytes);
+  else if constexpr (kFamily == Family::few)
+    run_lines<LinesWarp<T, H, kFewRanks>>(channel, block_bytes);
+  else if constexpr (kFamily == Family::many)
+    run_lines<LinesWarp<T, H, kMostRanks>>(channel, block_bytes);
   else if (channel.has_area())
     run_pieces<T>(channel, block_bytes);
   else

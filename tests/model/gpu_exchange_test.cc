@@ -27,6 +27,7 @@ enum class ExchangeBug {
   digest_unchecked,
   same_place_again,  // lines: a call begins with the place with which the last one ended
   nothing_sent,      // lines: who has no bytes sends no line
+  sums_early,        // lines in two steps: sums are sent before the parts have come
 };
 
 struct Trial {
@@ -295,6 +296,43 @@ struct ByLines : Program {
   LineMemory memory;
 };
 
+// Each rank combines its part and sends the sum in the next round, line by line, while others of its lines have not
+// come. Here the channels are the rows of one warp.
+struct ByLinesInTwoSteps : Program {
+  explicit ByLinesInTwoSteps(Trial trial_in) : trial(trial_in), memory(trial) {}
+  void run(unsigned thread) override {
+    const unsigned rank = thread - 1;
+    LineMachine machine(trial, rank, memory);
+    const auto value = [](unsigned of, unsigned row, gpu::LineRound in) { return (of * 4 + row) * 16 + in; };
+    const auto send_row = [&](unsigned row, gpu::LineRound round) {
+      for (unsigned to = 0; to < trial.ranks; ++to)
+        if (to != rank) machine.store(to, row, round, value(rank, row, round));
+    };
+    const bool early = trial.bug == ExchangeBug::sums_early;
+    const auto send = [&](std::uint32_t nth, gpu::LineRound round) {
+      for (unsigned row = 0; nth % 2 == 0 && row < LineMemory::kChannels; ++row) {
+        send_row(row, round);
+        if (early) send_row(row, round + 1);
+      }
+    };
+    const auto take = [&](std::uint32_t nth, gpu::LineRound round) {
+      for (unsigned row = 0; row < LineMemory::kChannels; ++row) {
+        for (unsigned from = 0; from < trial.ranks; ++from) {
+          std::uint64_t came = 0;
+          if (from == rank) continue;
+          if (!machine.load(from, row, round, came)) return false;
+          require(came == value(from, row, round), "took something else than was sent in this round");
+        }
+        if (nth % 2 == 0 && !early) send_row(row, round + 1);
+      }
+      return true;
+    };
+    (void)gpu::exchange_lines(machine, 0, 2 * trial.rounds, send, take);
+  }
+  const Trial trial;
+  LineMemory memory;
+};
+
 Options options_of(const Trial& trial) {
   return {.threads = trial.ranks, .stale_reads = 1};
 }
@@ -346,12 +384,18 @@ TEST(GpuExchangeModel, CallsByOtherChannelsToo) {
 TEST(GpuExchangeModel, ThreeRanksTakeTheLinesOfTheirRound) {
   expect_right<ByLines>("lines: 3 ranks, 2 rounds", {.ranks = 3, .rounds = 2});
 }
+TEST(GpuExchangeModel, RanksThatCombineAPartEachToo) {
+  expect_right<ByLinesInTwoSteps>("lines in two steps: 2 ranks, twice", {.rounds = 2, .looks = 2});
+  expect_right<ByLinesInTwoSteps>("lines in two steps: 3 ranks", {.ranks = 3, .rounds = 1});
+}
 
 TEST(GpuExchangeModel, ARankThatDiesAfterAnyStepHarmsNoOther) {
   for (unsigned steps = 0; steps < 12; ++steps) {
     expect_right<ByUnits>("units: 1 of 2 dies", {.dies = 1, .steps = steps});
     expect_right<ByPieces>("pieces: 1 of 2 dies", {.looks = 2, .dies = 1, .steps = steps});
     expect_right<ByLines>("lines: 1 of 2 dies", {.looks = 2, .dies = 1, .steps = steps});
+    expect_right<ByLinesInTwoSteps>("lines in two steps: 1 of 2 dies",
+                                    {.rounds = 1, .looks = 2, .dies = 1, .steps = steps});
   }
 }
 
@@ -370,6 +414,8 @@ TEST(GpuExchangeModel, EachBugIsCaught) {
   expect_found<ByLines>("lines: a call begins with the last one's place", {.rounds = 1, .calls = 2, .looks = 2},
                         ExchangeBug::same_place_again);
   expect_found<ByLines>("lines: who has no bytes sends no line", {.rounds = 4, .looks = 2}, ExchangeBug::nothing_sent);
+  expect_found<ByLinesInTwoSteps>("lines in two steps: sums before the parts have come", {.rounds = 2},
+                                  ExchangeBug::sums_early);
   expect_found<ByPieces>("pieces: the flag before the data", {}, ExchangeBug::flag_before_data);
   expect_found<ByPieces>("pieces: places are used again early", {.rounds = 4, .ahead = 2}, ExchangeBug::few_places);
   expect_found<ByPieces>("pieces: who gives up goes on", {}, ExchangeBug::gives_up_well);

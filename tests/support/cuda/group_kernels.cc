@@ -18,7 +18,7 @@ unsigned char* reached(const void* address, std::uint64_t size, int device) {
   return range.shadow + (at - range.base);
 }
 
-template <class T>
+template <class T, gpu::Family kFamily>
 std::function<bool()> run(int device, void** arguments) {
   return [device, given = *static_cast<gpu::Call*>(arguments[0])] {
     gpu::Call call = given;
@@ -36,20 +36,27 @@ std::function<bool()> run(int device, void** arguments) {
       call.output = reached(call.output, gathers ? all : block, device);
       if (call.output == nullptr) return false;
     }
-    for (unsigned i = 0; i < call.blocks; ++i) gpu::run_block<T, fairway::support::CpuBlock>(call, i);
+    for (unsigned i = 0; i < call.blocks; ++i) gpu::run_block<T, fairway::support::CpuBlock, kFamily>(call, i);
     return true;
   };
 }
 
-constexpr Kernel kGroupKernels[] = {
-    {"fairway_group_move", run<unsigned char>}, {"fairway_group_i8", run<std::int8_t>},
-    {"fairway_group_u8", run<std::uint8_t>},    {"fairway_group_i16", run<std::int16_t>},
-    {"fairway_group_u16", run<std::uint16_t>},  {"fairway_group_i32", run<std::int32_t>},
-    {"fairway_group_u32", run<std::uint32_t>},  {"fairway_group_i64", run<std::int64_t>},
-    {"fairway_group_u64", run<std::uint64_t>},  {"fairway_group_f16", run<gpu::Half>},
-    {"fairway_group_bf16", run<gpu::Bfloat>},   {"fairway_group_f32", run<float>},
-    {"fairway_group_f64", run<double>},
-};
+#define KERNELS_OF(family)                                                  \
+  {"fairway_" #family "_move", run<gpu::Byte, gpu::Family::family>},        \
+      {"fairway_" #family "_i8", run<std::int8_t, gpu::Family::family>},    \
+      {"fairway_" #family "_u8", run<std::uint8_t, gpu::Family::family>},   \
+      {"fairway_" #family "_i16", run<std::int16_t, gpu::Family::family>},  \
+      {"fairway_" #family "_u16", run<std::uint16_t, gpu::Family::family>}, \
+      {"fairway_" #family "_i32", run<std::int32_t, gpu::Family::family>},  \
+      {"fairway_" #family "_u32", run<std::uint32_t, gpu::Family::family>}, \
+      {"fairway_" #family "_i64", run<std::int64_t, gpu::Family::family>},  \
+      {"fairway_" #family "_u64", run<std::uint64_t, gpu::Family::family>}, \
+      {"fairway_" #family "_f16", run<gpu::Half, gpu::Family::family>},     \
+      {"fairway_" #family "_bf16", run<gpu::Bfloat, gpu::Family::family>},  \
+      {"fairway_" #family "_f32", run<float, gpu::Family::family>}, {       \
+    "fairway_" #family "_f64", run<double, gpu::Family::family>             \
+  }
+constexpr Kernel kGroupKernels[] = {KERNELS_OF(pair), KERNELS_OF(few), KERNELS_OF(many), KERNELS_OF(units)};
 
 }  // namespace
 

@@ -84,14 +84,19 @@ TEST(GpuRoute, LinesHaveRoomForAllBytes) {
         const std::uint64_t most = place == 0 ? kMostByWideLines : kMostByLines;
         const Route route =
             route_of(layout, static_cast<std::uint32_t>(place), work, bytes, Algorithm::automatic, true);
-        const bool is_long = bytes * others > most;
-        EXPECT_EQ(route.wants_area, is_long);
-        EXPECT_EQ(route.area_lines.rounds != 0, is_long && size <= 2) << "among more the area is for pieces";
-        EXPECT_EQ(route.way == Way::two_shot, is_long && size > 2 && work == Work::reduce_to_all);
+        const bool two_shot = route.way == Way::two_shot;
+        const std::uint64_t moved = two_shot ? route.part_bytes : bytes;
+        if (two_shot) {
+          EXPECT_GE(moved * layout.size, bytes);
+          EXPECT_EQ(moved % 16, 0U);
+        }
+        EXPECT_EQ(two_shot, bytes * others > most && size > 2 && work == Work::reduce_to_all);
+        EXPECT_EQ(route.wants_area, moved * others > most);
+        EXPECT_EQ(route.area_lines.rounds != 0, route.wants_area) << "where there are lines, none goes by pieces";
         for (const Lines& lines : {route.lines, route.area_lines}) {
           if (lines.rounds == 0) continue;
           const std::uint64_t rows = std::uint64_t{lines.blocks} * lines.warps * lines.rows;
-          EXPECT_GE(rows * lines.rounds * kRowBytes, bytes) << size << " ranks, " << bytes << " bytes";
+          EXPECT_GE(rows * lines.rounds * kRowBytes, moved) << size << " ranks, " << bytes << " bytes";
           EXPECT_LE(rows * others * kRowMemory, lines.place_bytes);
           EXPECT_LE(lines.blocks, route.blocks);
           EXPECT_LE(lines.warps * kRowLanes, route.threads);
@@ -114,7 +119,20 @@ TEST(GpuRounds, WrapAroundWithoutZeroAndInTurns) {
   EXPECT_EQ(piece_place_of(next_round(0xFFFFFFFF)), (piece_place_of(0xFFFFFFFF) + 1) % kPiecePlaces);
 }
 
-enum class By { units, pieces, two_shot, lines, area_lines };
+void run(const Call& call, unsigned block) {
+  const bool by_lines = call.lines.rounds != 0;
+  if (!by_lines)
+    run_block<std::uint32_t, support::CpuBlock, Family::units>(call, block);
+  else if (call.way == Way::two_shot || call.size > 2)
+    run_block<std::uint32_t, support::CpuBlock, Family::few>(call, block);
+  else
+    run_block<std::uint32_t, support::CpuBlock, Family::pair>(call, block);
+}
+void run_all_blocks(const Call& call) {
+  for (unsigned block = 0; block < call.blocks; ++block) run(call, block);
+}
+
+enum class By { units, pieces, two_shot, lines, area_lines, two_shot_lines };
 
 // Two ranks, a thread each, on memory that holds flags as they would be after a turn of all numbers.
 class TwoRanks {
@@ -134,15 +152,16 @@ class TwoRanks {
     made.place_at = Layout::place_at(0);
     made.units = {layout.own_at, layout.unit_count};
     made.area = layout.area;
-    made.wants_area = by == By::units || by == By::lines ? 0 : 1;
+    made.wants_area = by == By::pieces || by == By::two_shot || by == By::area_lines ? 1 : 0;
     made.rank = rank;
     made.size = 2;
     made.blocks = 1;
     made.work = Work::reduce_to_all;
-    made.way = by == By::two_shot ? Way::two_shot : Way::one_shot;
+    made.way = by == By::two_shot || by == By::two_shot_lines ? Way::two_shot : Way::one_shot;
     if (by == By::units || by == By::pieces || by == By::two_shot) return made;
     const Route route = route_of(layout, 0, Work::reduce_to_all, count * sizeof *values, Algorithm::automatic, true);
     made.lines = made.area_lines = route.lines;
+    made.part_bytes = (count * sizeof *values / 2 + 31) / 16 * 16;
     made.blocks = route.blocks;
     made.lines.at = layout.own_at;
     made.area_lines.at = layout.area.pieces_at;
@@ -182,7 +201,7 @@ TEST(GpuRounds, ValuesAreRightWhileTheNumbersWrapAround) {
         for (std::uint32_t turn = 0; turn < 16; ++turn) {
           std::vector<std::uint32_t> values(kCount, rank + 1 + turn);
           if (rank == turn % 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-          run_block<std::uint32_t, support::CpuBlock>(ranks.call(rank, by, values.data(), kCount), 0);
+          run(ranks.call(rank, by, values.data(), kCount), 0);
           for (const std::uint32_t value : values) wrong[rank] += value != 3 + 2 * turn;
         }
       });
@@ -194,13 +213,9 @@ TEST(GpuRounds, ValuesAreRightWhileTheNumbersWrapAround) {
   }
 }
 
-void run_all_blocks(const Call& call) {
-  for (unsigned block = 0; block < call.blocks; ++block) run_block<std::uint32_t, support::CpuBlock>(call, block);
-}
-
 // Calls of other sizes use other rows of the places, one after the other.
 TEST(GpuRounds, ValuesAreRightByLines) {
-  for (const By by : {By::lines, By::area_lines}) {
+  for (const By by : {By::lines, By::area_lines, By::two_shot_lines}) {
     TwoRanks ranks;
     std::vector<std::thread> threads;
     std::vector<std::uint64_t> wrong(2);
@@ -219,9 +234,10 @@ TEST(GpuRounds, ValuesAreRightByLines) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(ranks.report.state, 0U) << static_cast<int>(by);
     EXPECT_EQ(wrong[0] + wrong[1], 0U) << static_cast<int>(by);
-    const std::uint64_t rounds = by == By::lines ? ranks.head(0).line_round : round_in(ranks.area(0).owner);
-    EXPECT_GE(rounds, 24U);
-    EXPECT_EQ(rounds, by == By::lines ? ranks.head(1).line_round : ranks.area(0).done[1]);
+    const bool in_area = by == By::area_lines;
+    const std::uint64_t rounds = in_area ? round_in(ranks.area(0).owner) : ranks.head(0).line_round;
+    EXPECT_GE(rounds, by == By::two_shot_lines ? 48U : 24U);
+    EXPECT_EQ(rounds, in_area ? ranks.area(0).done[1] : ranks.head(1).line_round);
   }
 }
 
@@ -232,9 +248,8 @@ TEST(GpuArea, OneThatFindsItTakenGoesByUnits) {
   TwoRanks ranks;
   ranks.area(0).owner = area_owner(0, true, 3);  // by a call that this rank has not ended
   std::vector<std::uint32_t> mine(kCount, 1), theirs(kCount, 2);
-  std::thread other(
-      [&] { run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, By::pieces, theirs.data(), kCount), 0); });
-  run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, By::pieces, mine.data(), kCount), 0);
+  std::thread other([&] { run(ranks.call(1, By::pieces, theirs.data(), kCount), 0); });
+  run(ranks.call(0, By::pieces, mine.data(), kCount), 0);
   other.join();
   EXPECT_EQ(ranks.report.state, 0U);
   EXPECT_EQ(mine.front() + mine.back() + theirs.back(), 9U);
@@ -252,7 +267,7 @@ TEST(GpuArea, ABlockThatLooksLateFindsTheGrantOfItsCall) {
     call.nanoseconds = 1'000'000'000;
     ranks.head(1).grants_told[1] = grant_word(1, has, 10);
     ranks.head(1).grants_told[0] = grant_word(2, !has, 20);
-    run_block<std::uint32_t, support::CpuBlock>(call, idle);
+    run(call, idle);
     EXPECT_EQ(ranks.report.state, 0U) << "it has waited for a word that was overwritten";
     EXPECT_EQ(ranks.head(1).ended_blocks, 1U);
   }
@@ -264,15 +279,14 @@ TEST(GpuArea, AnotherPlaceWaitsUntilAllAreDoneWithIt) {
   ranks.area(0).owner = area_owner(7, false, 5);  // whose call rank 0 has ended and rank 1 has not
   ranks.area(0).done[1] = 4;
   std::vector<std::uint32_t> mine(kCount, 1), theirs(kCount, 2);
-  std::thread other(
-      [&] { run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, By::pieces, theirs.data(), kCount), 0); });
+  std::thread other([&] { run(ranks.call(1, By::pieces, theirs.data(), kCount), 0); });
   std::thread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     EXPECT_EQ(std::atomic_ref(ranks.head(1).grants_told[1]).load(), 0U)
         << "it has the area while another call reads there";
     std::atomic_ref(ranks.area(0).done[1]).store(5);
   });
-  run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, By::pieces, mine.data(), kCount), 0);
+  run(ranks.call(0, By::pieces, mine.data(), kCount), 0);
   other.join();
   late.join();
   EXPECT_EQ(mine.back() + theirs.back(), 6U);
@@ -283,7 +297,7 @@ TEST(GpuArea, AnotherPlaceWaitsUntilAllAreDoneWithIt) {
 
 // Of each way, a call that waits says so and for whom, and no longer once it has ended.
 TEST(GpuTold, WhereACallIsAndForWhomItWaits) {
-  for (const By by : {By::units, By::pieces, By::lines, By::area_lines}) {
+  for (const By by : {By::units, By::pieces, By::lines, By::area_lines, By::two_shot_lines}) {
     TwoRanks ranks;
     for (std::uint32_t turn = 1; turn < 4; ++turn) {
       std::vector<std::uint32_t> mine(5000, 1), theirs(5000, 2);
@@ -319,9 +333,9 @@ TEST(GpuFailureWords, OfALaterCallEndNoEarlierOne) {
     std::vector<std::uint32_t> mine(10, 1), theirs(10, 2);
     std::thread late([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, By::units, theirs.data(), 10), 0);
+      run(ranks.call(1, By::units, theirs.data(), 10), 0);
     });
-    run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, By::units, mine.data(), 10), 0);
+    run(ranks.call(0, By::units, mine.data(), 10), 0);
     late.join();
     if (call > 5) {
       EXPECT_EQ(ranks.report.state, 0U);
@@ -335,7 +349,7 @@ TEST(GpuFailureWords, OfALaterCallEndNoEarlierOne) {
   TwoRanks other_place;
   reinterpret_cast<ScratchHead*>(other_place.bytes(0))->told[1] = told_word(Cause::gone, 1, Waits::units, 7, 99);
   std::vector<std::uint32_t> mine(10, 1);
-  run_block<std::uint32_t, support::CpuBlock>(other_place.call(0, By::units, mine.data(), 10), 0);
+  run(other_place.call(0, By::units, mine.data(), 10), 0);
   EXPECT_EQ(other_place.report.cause, Cause::told) << "of another stream: there is no order";
 }
 
