@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "transfers.h"
@@ -9,36 +8,44 @@ namespace fairway::python {
 namespace {
 
 template <class T>
-std::uint64_t widen(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return static_cast<std::uint64_t>(static_cast<std::int64_t>(value));  // what is negative stays so
+void widen(const std::byte* from, std::int64_t step, std::vector<std::uint64_t>& out) {
+  for (std::uint64_t& index : out) {
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    index = static_cast<std::uint64_t>(static_cast<std::int64_t>(value));  // what is negative stays so
+    from += step;
+  }
 }
 
+// A copy of page numbers, for as long as its transfer takes.
+class Numbers final : public Hold {
+ public:
+  explicit Numbers(std::shared_ptr<SpareNumbers> spare) : list(spare->take()), spare_(std::move(spare)) {}
+  ~Numbers() override { spare_->give_back(std::move(list)); }
+  std::vector<std::uint64_t> list;
+
+ private:
+  const std::shared_ptr<SpareNumbers> spare_;
+};
+
 // Integers of any size and step, as 64 bits.
-std::vector<std::uint64_t> widened(const View& view) {
+void widen(const View& view, std::vector<std::uint64_t>& out) {
   const bool negative = view.kind == 'i';
-  std::uint64_t (*read)(const std::byte*) = nullptr;
+  auto read = widen<std::int64_t>;
   switch (view.shape.item_bytes) {
     case 1: read = negative ? widen<std::int8_t> : widen<std::uint8_t>; break;
     case 2: read = negative ? widen<std::int16_t> : widen<std::uint16_t>; break;
     case 4: read = negative ? widen<std::int32_t> : widen<std::uint32_t>; break;
-    default: read = widen<std::int64_t>; break;
+    default: break;
   }
-  std::vector<std::uint64_t> out(static_cast<std::size_t>(view.shape.counts[0]));
-  const auto* from = reinterpret_cast<const std::byte*>(view.address);
-  for (std::uint64_t& index : out) {
-    index = read(from);
-    from += view.shape.strides[0];
-  }
-  return out;
+  out.resize(static_cast<std::size_t>(view.shape.counts[0]));
+  read(reinterpret_cast<const std::byte*>(view.address), view.shape.strides[0], out);
 }
 
-[[noreturn]] void refuse_index(std::span<const std::uint64_t> index, std::uint64_t last, const PagesOf& of) {
-  const auto bad = std::find_if(index.begin(), index.end(), [&](std::uint64_t page) { return page > last; });
-  const auto value = static_cast<std::int64_t>(*bad);  // of unsigned ones: those beyond 2^63 read as negative
+[[noreturn]] void refuse_index(std::size_t at, std::uint64_t page, const PagesOf& of) {
+  const auto value = static_cast<std::int64_t>(page);  // of unsigned ones: those beyond 2^63 read as negative
   raise(ErrorCode::out_of_range,
-        std::string(of.side) + "[" + std::to_string(bad - index.begin()) + "] is " + std::to_string(value) +
+        std::string(of.side) + "[" + std::to_string(at) + "] is " + std::to_string(value) +
             (value < 0 ? ", which is negative"
                        : ": that page ends beyond the region's " + std::to_string(of.size_bytes) + " bytes"));
 }
@@ -48,23 +55,10 @@ std::vector<std::uint64_t> widened(const View& view) {
                                          " in more than one place: it would be written twice");
 }
 
-// In four chains, of which a core follows several at once. What is negative is larger than any page's number.
-std::uint64_t largest(std::span<const std::uint64_t> index) {
-  std::uint64_t a = 0, b = 0, c = 0, d = 0;
-  const std::uint64_t *at = index.data(), *const end = at + index.size();
-  for (; end - at >= 4; at += 4) {
-    a = std::max(a, at[0]);
-    b = std::max(b, at[1]);
-    c = std::max(c, at[2]);
-    d = std::max(d, at[3]);
-  }
-  for (; at != end; ++at) a = std::max(a, *at);
-  return std::max(std::max(a, b), std::max(c, d));
-}
-
 }  // namespace
 
-std::span<const std::uint64_t> page_numbers(py::handle given, Pins& pins, const char* side) {
+std::span<const std::uint64_t> page_numbers(py::handle given, const std::shared_ptr<SpareNumbers>& spare, Pins& pins,
+                                            const char* side) {
   if (PyObject_CheckBuffer(given.ptr()) || py::hasattr(given, "__dlpack_device__")) {
     const View view = view_of(given);
     if (view.on_gpu) raise(ErrorCode::invalid_argument, std::string(side) + " is on a GPU: pass " + side + ".cpu()");
@@ -80,46 +74,62 @@ std::span<const std::uint64_t> page_numbers(py::handle given, Pins& pins, const 
       pins.holds.push_back(view.hold);
       return {reinterpret_cast<const std::uint64_t*>(view.address), static_cast<std::size_t>(view.shape.counts[0])};
     }
-    return pins.indexes.emplace_back(widened(view));
+    auto copy = std::make_shared<Numbers>(spare);
+    widen(view, copy->list);
+    pins.holds.push_back(copy);
+    return copy->list;
   }
   if (!py::isinstance<py::iterable>(given))
     raise(ErrorCode::invalid_argument,
           std::string(side) + " is an array or a list of page numbers, not " + Py_TYPE(given.ptr())->tp_name);
-  std::vector<std::uint64_t> copy;
+  auto copy = std::make_shared<Numbers>(spare);
+  copy->list.clear();
   for (const py::handle item : py::reinterpret_borrow<py::iterable>(given)) {
     const py::ssize_t value = PyNumber_AsSsize_t(item.ptr(), nullptr);  // cuts off what is too large for any region
     if (value == -1 && PyErr_Occurred() != nullptr) {
       PyErr_Clear();
-      raise(ErrorCode::invalid_argument, std::string(side) + "[" + std::to_string(copy.size()) +
+      raise(ErrorCode::invalid_argument, std::string(side) + "[" + std::to_string(copy->list.size()) +
                                              "] is no whole number but " + py::cast<std::string>(py::repr(item)));
     }
-    copy.push_back(static_cast<std::uint64_t>(value));
+    copy->list.push_back(static_cast<std::uint64_t>(value));
   }
-  return pins.indexes.emplace_back(std::move(copy));
+  pins.holds.push_back(copy);
+  return copy->list;
 }
 
-// No branch for each page. The array may be written meanwhile: the mask keeps what is read inside the marks.
+// Branches that are never taken cost less than to compute without them. A page is looked at before it is marked, and
+// again before its mark goes: the array may be written meanwhile.
 bool PageMarks::accept(std::span<const std::uint64_t> index, std::uint64_t last) {
-  const auto words = static_cast<std::size_t>(std::bit_ceil(last / 64 + 1));
+  const auto words = static_cast<std::size_t>(last / 64 + 1);
   if (marks_.size() < words) marks_.resize(words);
   std::uint64_t* const marks = marks_.data();
-  const std::uint64_t mask = words - 1;
-  std::uint64_t most = 0, twice = 0;
-  for (const std::uint64_t page : index) {
-    std::uint64_t& word = marks[page / 64 & mask];
-    const std::uint64_t before = word;
-    most = std::max(most, page);
-    twice |= before >> page % 64;
-    word = before | std::uint64_t{1} << page % 64;
-  }
-  const bool accepted = most <= last && (twice & 1) == 0;
-  if (words > kKept)
+  const bool accepted = std::all_of(index.begin(), index.end(), [=](std::uint64_t page) {
+    if (page > last) return false;
+    const std::uint64_t word = marks[page / 64], bit = std::uint64_t{1} << page % 64;
+    marks[page / 64] = word | bit;
+    return (word & bit) == 0;
+  });
+  if (words > kKept) {
     marks_ = {};
-  else if (words < index.size() || !accepted)
+  } else if (words < index.size() || !accepted) {
     std::fill_n(marks, words, 0);
-  else
-    for (const std::uint64_t page : index) marks[page / 64 & mask] = 0;
+  } else {
+    for (const std::uint64_t page : index)
+      if (page <= last) marks[page / 64] = 0;
+  }
   return accepted;
+}
+
+std::vector<std::uint64_t> SpareNumbers::take() {
+  if (spare_.empty()) return {};
+  std::vector<std::uint64_t> out = std::move(spare_.back());
+  spare_.pop_back();
+  return out;
+}
+
+void SpareNumbers::give_back(std::vector<std::uint64_t> numbers) {
+  if (numbers.capacity() > 0 && numbers.capacity() <= kLargest && spare_.size() < kMost)
+    spare_.push_back(std::move(numbers));
 }
 
 bool PageMarks::takes(std::uint64_t last, std::size_t count) {
@@ -135,7 +145,8 @@ void check_pages(std::span<const std::uint64_t> index, const PagesOf& of, PageMa
   const std::uint64_t last = (of.size_bytes - of.page_bytes) / of.unit;
   const bool marked = written != nullptr && of.unit >= of.page_bytes && PageMarks::takes(last, index.size());
   if (marked && written->accept(index, last)) return;
-  if (largest(index) > last) refuse_index(index, last, of);
+  const auto bad = std::find_if(index.begin(), index.end(), [=](std::uint64_t page) { return page > last; });
+  if (bad != index.end()) refuse_index(static_cast<std::size_t>(bad - index.begin()), *bad, of);
   if (written == nullptr || index.size() < 2) return;
   std::vector<std::uint64_t> sorted(index.begin(), index.end());  // finds the one, or pages that overlap
   std::sort(sorted.begin(), sorted.end());

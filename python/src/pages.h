@@ -22,6 +22,20 @@ class PageMarks {
   std::vector<std::uint64_t> marks_;
 };
 
+// Memory for copies of page numbers, kept from one request to the next: a large array that is made anew costs a page
+// fault for each 4 KiB of it, which can be more than all the rest of the request.
+class SpareNumbers {
+ public:
+  std::vector<std::uint64_t> take();  // of any size and content
+  void give_back(std::vector<std::uint64_t> numbers);
+
+ private:
+  static constexpr std::size_t kMost = 4;                        // arrays: two requests' worth
+  static constexpr std::size_t kLargest = std::size_t{1} << 20;  // numbers of one, 8 MiB
+
+  std::vector<std::vector<std::uint64_t>> spare_;
+};
+
 // One side of a request of pages, for its check.
 struct PagesOf {
   std::uint64_t unit;

@@ -139,14 +139,14 @@ PyRequest make_pages(Operation operation, py::handle given_local, py::handle giv
               remote_unit.value_or(PageUnit{page_bytes}),
               {},
               {}};
-  out.pins.indexes.reserve(2);
-  pages.local_index = page_numbers(local_index, out.pins, "local_index");
-  pages.remote_index = page_numbers(remote_index, out.pins, "remote_index");
+  const auto& spare = out.tracker->spare_numbers();
+  pages.local_index = page_numbers(local_index, spare, out.pins, "local_index");
+  pages.remote_index = page_numbers(remote_index, spare, out.pins, "remote_index");
   if (pages.local_index.size() != pages.remote_index.size())
     raise(ErrorCode::invalid_argument, "local_index has " + std::to_string(pages.local_index.size()) +
                                            " pages and remote_index " + std::to_string(pages.remote_index.size()));
   if (pages.local_index.empty()) raise(ErrorCode::invalid_argument, "there are no pages to move");
-  PageMarks& marks = remote.imported->tracker->page_marks();
+  PageMarks& marks = out.tracker->page_marks();
   check_pages(pages.local_index, {pages.local_unit, page_bytes, here.run, "local_index"}, written ? &marks : nullptr);
   check_pages(pages.remote_index, {pages.remote_unit, page_bytes, there.run, "remote_index"},
               written ? nullptr : &marks);

@@ -79,6 +79,7 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
   void closed();  // after the engine was: whatever is left ends
   [[nodiscard]] bool has_polled() const { return !polled_.empty(); }
   [[nodiscard]] PageMarks& page_marks() { return page_marks_; }
+  [[nodiscard]] const std::shared_ptr<SpareNumbers>& spare_numbers() const { return spare_numbers_; }
 
  private:
   // A call's transfers while it submits them: however that ends, the tracker knows those that were taken.
@@ -104,6 +105,7 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
   std::vector<std::shared_ptr<Work>> abandoned_;
   std::vector<std::shared_ptr<Work>> ended_;  // whose callbacks the next poll runs
   PageMarks page_marks_;
+  const std::shared_ptr<SpareNumbers> spare_numbers_ = std::make_shared<SpareNumbers>();
 };
 
 bool in_event_loop();  // this thread runs an asyncio loop
@@ -120,7 +122,8 @@ PyRequest make_pages(Operation operation, py::handle local, py::handle remote, p
                      py::handle remote_index, std::uint64_t page_bytes, std::optional<PageUnit> local_unit,
                      std::optional<PageUnit> remote_unit, const py::kwargs& options);
 // Page numbers: the caller's own array when it is one of 64-bit integers in a row, else a copy; `pins` holds either.
-std::span<const std::uint64_t> page_numbers(py::handle given, Pins& pins, const char* side);
+std::span<const std::uint64_t> page_numbers(py::handle given, const std::shared_ptr<SpareNumbers>& spare, Pins& pins,
+                                            const char* side);
 PyRequest make_extents(const std::string& operation, const py::sequence& locals, const py::sequence& remotes,
                        py::handle table, const py::kwargs& options);
 PyRequest make_message(Operation operation, const PyPeer& peer, std::uint64_t tag, py::handle local,
