@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Scattered pages from one process's GPU memory to another's, on the last GPU that there is: time and rate beside torch's
 own gather and scatter on one GPU, and beside one copy of as many bytes to that last GPU. Needs torch with a GPU and the
-fairway module.
+fairway module. "again" is the same request right after the first: the caches and the engine's thread are still warm.
 
-  python3 bench/gpu_pages.py [pages]     the largest count (50000)
+  python3 bench/gpu_pages.py [pages]             the largest count (50000)
+  python3 bench/gpu_pages.py --host [program]    what a request costs beside moving its bytes, without GPUs: small pages of
+                                                 host memory over shm, right after the last request and after a pause; with
+                                                 the program of bench/pages_cost.cc also from C++
 """
 
 import statistics
@@ -13,10 +16,13 @@ import time
 
 import fairway
 import numpy
-import torch
+
+if "--host" not in sys.argv:
+    import torch
 
 PAGE_BYTES = 40960
 TURNS = 7
+HOST_PAGES, HOST_PAGE_BYTES, HOST_TURNS, PAUSES_US = 100000, (16, 160), 25, (0, 5000)
 OWNER = """
 import sys, torch, fairway
 memory = torch.zeros(int(sys.argv[1]), dtype=torch.uint8, device=f"cuda:{torch.cuda.device_count() - 1}")
@@ -26,31 +32,81 @@ engine.publish("memory", region)
 print(engine.address, flush=True)
 sys.stdin.read()
 """
+HOST_OWNER = """
+import sys, fairway
+engine = fairway.Engine(name="owner", transports=["shm", "tcp"])
+memory = engine.allocate(int(sys.argv[1]), "w")
+engine.publish("memory", memory)
+print(engine.address, flush=True)
+sys.stdin.read()
+"""
 
 
-def timed(work):
-    torch.cuda.synchronize()
+def start_owner(program, size_bytes):
+    owner = subprocess.Popen([sys.executable, "-c", program, str(size_bytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return owner, owner.stdout.readline().strip()
+
+
+def on_host(program):
+    """Microseconds of the call and of the wait behind it."""
+    owner, address = start_owner(HOST_OWNER, HOST_PAGES * max(HOST_PAGE_BYTES))
+    engine = fairway.Engine(name="writer", transports=["shm", "tcp"])
+    remote = engine.connect(address, timeout=60).lookup("memory", timeout=60)
+    source = numpy.ones(HOST_PAGES * max(HOST_PAGE_BYTES), numpy.uint8)
+    order = numpy.random.default_rng(1)
+    local, there = order.permutation(HOST_PAGES), order.permutation(HOST_PAGES)
+    print(f"medians of {HOST_TURNS} turns, us")
+    print(f"{'pause':>6} {'page':>6} {'count':>8} {'call':>9} {'wait':>9} {'C++ call':>9} {'wait':>9}")
+    for pause in PAUSES_US:
+        inside = {}
+        if program:
+            lines = subprocess.run([program, str(HOST_PAGES), str(pause)], check=True, capture_output=True, text=True).stdout
+            inside = {(int(page), int(count)): took for page, count, *took in map(str.split, lines.splitlines())}
+        for page in HOST_PAGE_BYTES:
+            for count in (1000, 10000, HOST_PAGES):
+                calls, waits = [], []
+                for _ in range(HOST_TURNS):
+                    if pause:
+                        time.sleep(pause / 1e6)
+                    began = time.perf_counter()
+                    transfer = engine.write_pages(source, remote, local[:count], there[:count], page)
+                    called = time.perf_counter()
+                    transfer.wait(60)
+                    waits.append(time.perf_counter() - called)
+                    calls.append(called - began)
+                took = [f"{statistics.median(column) * 1e6:.1f}" for column in (calls, waits)] + inside.get((page, count), [])
+                print(f"{pause:6} {page:6} {count:8} " + " ".join(f"{one:>9}" for one in took), flush=True)
+    engine.close()
+    owner.stdin.close()
+    owner.wait(60)
+
+
+def timed(work, settled=True):
+    if settled:
+        torch.cuda.synchronize()
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def main():
+    if sys.argv[1:2] == ["--host"]:
+        return on_host(sys.argv[2] if len(sys.argv) > 2 else None)
     most = int(sys.argv[1]) if len(sys.argv) > 1 else 50000
     if most < 1:
         sys.exit(f"{most} pages: give at least 1")
     if not torch.cuda.is_available():
         sys.exit("torch sees no GPU")
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(most * PAGE_BYTES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    owner, address = start_owner(OWNER, most * PAGE_BYTES)
     engine = fairway.Engine(name="writer", transports=["shm", "cuda", "tcp"])
-    remote = engine.connect(owner.stdout.readline().strip(), timeout=60).lookup("memory", timeout=60)
+    remote = engine.connect(address, timeout=60).lookup("memory", timeout=60)
     source = torch.randint(0, 255, (most * PAGE_BYTES,), dtype=torch.uint8, device="cuda:0")
     beside = torch.zeros_like(source)
     far = torch.zeros_like(source, device=f"cuda:{torch.cuda.device_count() - 1}")
     order = numpy.random.default_rng(1)
     local, there = order.permutation(most), order.permutation(most)
     print(f"{torch.cuda.get_device_name(0)} x {torch.cuda.device_count()}; medians of {TURNS} turns")
-    print(f"{'page':>8} {'count':>8} {'ms':>9} {'GB/s':>8} {'torch ms':>9} {'GB/s':>8} {'copy ms':>9} {'GB/s':>8}")
+    print(f"{'page':>8} {'count':>8} {'ms':>9} {'GB/s':>8} {'again ms':>9} {'GB/s':>8} {'torch ms':>9} {'GB/s':>8} {'copy ms':>9} {'GB/s':>8}")
     for page in (4096, PAGE_BYTES):
         for count in sorted({min(1000, most), min(10000, most), most}):
             rows, to = (flat[: most * page].view(most, page).view(torch.int64) for flat in (source, beside))
@@ -67,7 +123,7 @@ def main():
                 far[: page * count].copy_(source[: page * count])
                 torch.cuda.synchronize(far.device)
 
-            turns = [(timed(ours), timed(torchs), timed(copied)) for _ in range(TURNS)]
+            turns = [(timed(ours), timed(ours, False), timed(torchs), timed(copied)) for _ in range(TURNS)]
             medians = (statistics.median(column) for column in zip(*turns))
             gigabytes = page * count / 1e9
             print(f"{page:8} {count:8} " + " ".join(f"{one * 1e3:9.3f} {gigabytes / one:8.1f}" for one in medians), flush=True)

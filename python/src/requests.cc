@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cstring>
 
 #include "notify.h"
 #include "transfers.h"
@@ -98,107 +95,6 @@ void pin(PyRequest& out, Local& local, py::handle object) {
   out.pins.objects.push_back(py::reinterpret_borrow<py::object>(object));
 }
 
-template <class T>
-std::uint64_t widen(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return static_cast<std::uint64_t>(static_cast<std::int64_t>(value));  // what is negative stays so
-}
-
-// Integers of any size and step, as 64 bits.
-std::vector<std::uint64_t> widened(const View& view) {
-  const bool negative = view.kind == 'i';
-  std::uint64_t (*read)(const std::byte*) = nullptr;
-  switch (view.shape.item_bytes) {
-    case 1: read = negative ? widen<std::int8_t> : widen<std::uint8_t>; break;
-    case 2: read = negative ? widen<std::int16_t> : widen<std::uint16_t>; break;
-    case 4: read = negative ? widen<std::int32_t> : widen<std::uint32_t>; break;
-    default: read = widen<std::int64_t>; break;
-  }
-  std::vector<std::uint64_t> out(static_cast<std::size_t>(view.shape.counts[0]));
-  const auto* from = reinterpret_cast<const std::byte*>(view.address);
-  for (std::uint64_t& index : out) {
-    index = read(from);
-    from += view.shape.strides[0];
-  }
-  return out;
-}
-
-// Page numbers: the caller's own array when it is one of 64-bit integers in a row, else a copy.
-std::span<const std::uint64_t> index_of(py::handle given, Pins& pins, const char* side) {
-  if (PyObject_CheckBuffer(given.ptr()) || py::hasattr(given, "__dlpack_device__")) {
-    const View view = view_of(given);
-    if (view.on_gpu) raise(ErrorCode::invalid_argument, std::string(side) + " is on a GPU: pass " + side + ".cpu()");
-    if (view.shape.counts.size() != 1)
-      raise(ErrorCode::invalid_argument,
-            std::string(side) + " has " + std::to_string(view.shape.counts.size()) + " dimensions, not one");
-    const std::uint64_t size = view.shape.item_bytes;
-    const bool is_integers =
-        (view.kind == 'i' || view.kind == 'u') && (size == 1 || size == 2 || size == 4 || size == 8);
-    if (!is_integers && !(view.kind == 0 && size == 1))  // uint8 counts as bytes
-      raise(ErrorCode::invalid_argument, std::string(side) + " does not hold integers in this machine's byte order");
-    if (size == 8 && view.shape.strides[0] == 8 && view.address % 8 == 0) {
-      pins.holds.push_back(view.hold);
-      return {reinterpret_cast<const std::uint64_t*>(view.address), static_cast<std::size_t>(view.shape.counts[0])};
-    }
-    return pins.indexes.emplace_back(widened(view));
-  }
-  if (!py::isinstance<py::iterable>(given))
-    raise(ErrorCode::invalid_argument,
-          std::string(side) + " is an array or a list of page numbers, not " + Py_TYPE(given.ptr())->tp_name);
-  std::vector<std::uint64_t> copy;
-  for (const py::handle item : py::reinterpret_borrow<py::iterable>(given)) {
-    const py::ssize_t value = PyNumber_AsSsize_t(item.ptr(), nullptr);  // cuts off what is too large for any region
-    if (value == -1 && PyErr_Occurred() != nullptr) {
-      PyErr_Clear();
-      raise(ErrorCode::invalid_argument, std::string(side) + "[" + std::to_string(copy.size()) +
-                                             "] is no whole number but " + py::cast<std::string>(py::repr(item)));
-    }
-    copy.push_back(static_cast<std::uint64_t>(value));
-  }
-  return pins.indexes.emplace_back(std::move(copy));
-}
-
-[[noreturn]] void refuse_index(std::span<const std::uint64_t> index, std::uint64_t last, std::uint64_t size,
-                               const char* side) {
-  const auto bad = std::find_if(index.begin(), index.end(), [&](std::uint64_t page) { return page > last; });
-  const auto value = static_cast<std::int64_t>(*bad);  // of unsigned ones: those beyond 2^63 read as negative
-  raise(ErrorCode::out_of_range,
-        std::string(side) + "[" + std::to_string(bad - index.begin()) + "] is " + std::to_string(value) +
-            (value < 0 ? ", which is negative"
-                       : ": that page ends beyond the region's " + std::to_string(size) + " bytes"));
-}
-
-[[noreturn]] void refuse_overlap(std::uint64_t page, const char* side) {
-  raise(ErrorCode::invalid_argument, std::string(side) + " names page " + std::to_string(page) +
-                                         " in more than one place: it would be written twice");
-}
-
-// Nothing moves before this has ended: no branch for each page.
-void check_indexes(std::span<const std::uint64_t> index, std::uint64_t unit, std::uint64_t page, std::uint64_t size,
-                   const char* side, bool written) {
-  if (page == 0 || unit == 0) raise(ErrorCode::invalid_argument, "page_bytes and units are at least 1");
-  if (size < page)
-    raise(ErrorCode::out_of_range, std::string(side) + ": the region's " + std::to_string(size) +
-                                       " bytes are less than a page of " + std::to_string(page));
-  const std::uint64_t last = (size - page) / unit;
-  bool outside = false;
-  for (const std::uint64_t one : index) outside |= one > last;
-  if (outside) refuse_index(index, last, size, side);
-  if (!written || index.size() < 2) return;
-  if (unit >= page && last < std::max<std::uint64_t>(1 << 16, 64 * index.size())) {
-    std::vector<std::uint64_t> named(last / 64 + 1);  // a bit for each page
-    for (const std::uint64_t one : index) named[one / 64] |= std::uint64_t{1} << one % 64;
-    std::size_t pages = 0;
-    for (const std::uint64_t word : named) pages += static_cast<std::size_t>(std::popcount(word));
-    if (pages == index.size()) return;  // else the search below finds the one
-  }
-  std::vector<std::uint64_t> sorted(index.begin(), index.end());
-  std::sort(sorted.begin(), sorted.end());
-  for (std::size_t i = 1; i < sorted.size(); ++i)
-    if ((sorted[i] - sorted[i - 1]) * unit < page) refuse_overlap(sorted[i], side);
-}
-
 }  // namespace
 
 PyRequest make_move(Operation operation, py::handle given_local, py::handle given_remote, const py::kwargs& options) {
@@ -243,15 +139,17 @@ PyRequest make_pages(Operation operation, py::handle given_local, py::handle giv
               remote_unit.value_or(PageUnit{page_bytes}),
               {},
               {}};
-  out.pins.indexes.reserve(2);
-  pages.local_index = index_of(local_index, out.pins, "local_index");
-  pages.remote_index = index_of(remote_index, out.pins, "remote_index");
+  const auto& spare = out.tracker->spare_numbers();
+  pages.local_index = page_numbers(local_index, spare, out.pins, "local_index");
+  pages.remote_index = page_numbers(remote_index, spare, out.pins, "remote_index");
   if (pages.local_index.size() != pages.remote_index.size())
     raise(ErrorCode::invalid_argument, "local_index has " + std::to_string(pages.local_index.size()) +
                                            " pages and remote_index " + std::to_string(pages.remote_index.size()));
   if (pages.local_index.empty()) raise(ErrorCode::invalid_argument, "there are no pages to move");
-  check_indexes(pages.local_index, pages.local_unit, page_bytes, here.run, "local_index", written);
-  check_indexes(pages.remote_index, pages.remote_unit, page_bytes, there.run, "remote_index", !written);
+  PageMarks& marks = out.tracker->page_marks();
+  check_pages(pages.local_index, {pages.local_unit, page_bytes, here.run, "local_index"}, written ? &marks : nullptr);
+  check_pages(pages.remote_index, {pages.remote_unit, page_bytes, there.run, "remote_index"},
+              written ? nullptr : &marks);
   out.request.layout = pages;
   read_options(out, options, local.on_gpu, local.gpu);
   pin(out, local, given_local);

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "memory.h"
+#include "pages.h"
 
 namespace fairway::python {
 
@@ -77,6 +78,8 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
   void wait(const std::shared_ptr<Work>& work, const Deadline& deadline);
   void closed();  // after the engine was: whatever is left ends
   [[nodiscard]] bool has_polled() const { return !polled_.empty(); }
+  [[nodiscard]] PageMarks& page_marks() { return page_marks_; }
+  [[nodiscard]] const std::shared_ptr<SpareNumbers>& spare_numbers() const { return spare_numbers_; }
 
  private:
   // A call's transfers while it submits them: however that ends, the tracker knows those that were taken.
@@ -101,6 +104,8 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
   std::unordered_map<const Work*, std::shared_ptr<Work>> polled_;
   std::vector<std::shared_ptr<Work>> abandoned_;
   std::vector<std::shared_ptr<Work>> ended_;  // whose callbacks the next poll runs
+  PageMarks page_marks_;
+  const std::shared_ptr<SpareNumbers> spare_numbers_ = std::make_shared<SpareNumbers>();
 };
 
 bool in_event_loop();  // this thread runs an asyncio loop
@@ -116,6 +121,9 @@ using PageUnit = Whole<std::uint64_t, "each of page_bytes and the units">;
 PyRequest make_pages(Operation operation, py::handle local, py::handle remote, py::handle local_index,
                      py::handle remote_index, std::uint64_t page_bytes, std::optional<PageUnit> local_unit,
                      std::optional<PageUnit> remote_unit, const py::kwargs& options);
+// Page numbers: the caller's own array when it is one of 64-bit integers in a row, else a copy; `pins` holds either.
+std::span<const std::uint64_t> page_numbers(py::handle given, const std::shared_ptr<SpareNumbers>& spare, Pins& pins,
+                                            const char* side);
 PyRequest make_extents(const std::string& operation, const py::sequence& locals, const py::sequence& remotes,
                        py::handle table, const py::kwargs& options);
 PyRequest make_message(Operation operation, const PyPeer& peer, std::uint64_t tag, py::handle local,

@@ -91,39 +91,6 @@ class Refusals(Pair):
         twice = remote.array((2, 64), "uint8", strides=(0, 1))
         self.refuses(fairway.InvalidArgument, "more than once", self.alice.write, np.zeros((2, 64), np.uint8), twice)
 
-    def test_pages_that_are_wrong(self):
-        pages = np.zeros((16, 64), np.uint8)
-        remote = self.offer(np.zeros((16, 64), np.uint8), "w")
-
-        def write(local, far, page=64, **units):
-            return self.alice.write_pages(pages, remote, np.array(local), np.array(far), page, **units)
-
-        self.refuses(fairway.OutOfRange, r"remote_index\[1\] is -1, which is negative", write, [0, 1], [0, -1])
-        self.refuses(fairway.OutOfRange, r"local_index\[0\] is 16", write, [16], [0])
-        self.refuses(fairway.InvalidArgument, "page 3 in more than one place", write, [0, 1], [3, 3])
-        self.refuses(fairway.InvalidArgument, "more than one place", write, [0, 1], [0, 63], remote_unit=1)
-        write([0, 0], [1, 2]).wait()  # a source may repeat
-        self.refuses(fairway.InvalidArgument, "2 pages and remote_index 1", write, [0, 1], [0])
-        self.refuses(fairway.InvalidArgument, "0 bytes|no pages", write, [], [])
-        self.refuses(fairway.InvalidArgument, "at least 1", write, [0], [0], 0)
-        self.refuses(fairway.InvalidArgument, "integers", write, [0.5], [0])
-        self.refuses(fairway.InvalidArgument, "dimensions", write, [[0]], [0])
-        self.refuses(fairway.OutOfRange, "", write, [1 << 62], [0], local_unit=1 << 62)
-
-    def test_indexes_that_change_meanwhile_stay_inside(self):
-        guard = np.zeros((3, 64, 4096), np.uint8)
-        remote = self.offer(guard[1], "w")
-        pages = np.ones((64, 4096), np.uint8)
-        for seed in range(20):
-            index = np.arange(64)
-            transfer = self.alice.write_pages(pages, remote, np.arange(64), index, 4096)
-            index[:] = np.random.default_rng(seed).integers(-(1 << 62), 1 << 62, 64)
-            try:
-                transfer.wait()
-            except fairway.OutOfRange:
-                pass
-        self.assertEqual(guard[0].sum() + guard[2].sum(), 0)
-
     def test_regions_that_ended(self):
         memory = np.zeros(64, np.uint8)
         region = self.bob.register(memory, "w")
