@@ -1,3 +1,4 @@
+// size: one protocol, the programs that run it, and the memory that they share
 #include "collectives/gpu_exchange.h"
 
 #include <array>
