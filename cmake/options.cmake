@@ -45,7 +45,7 @@ if(FAIRWAY_HAVE_LLD)
 endif()
 
 # So that one precompiled header is for libraries and programs alike.
-if(FAIRWAY_PRECOMPILE)
+if(FAIRWAY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   set(CMAKE_CXX_COMPILE_OPTIONS_PIE ${CMAKE_CXX_COMPILE_OPTIONS_PIC})
 endif()
 
