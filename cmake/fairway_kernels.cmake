@@ -19,8 +19,12 @@ function(fairway_large_kernels out stem namespace function)
     # has kernels of its own.
     file(CONFIGURE OUTPUT ${image} CONTENT "A build with sanitizers has no kernels for collectives.\n")
   else()
+    set(images -gencode arch=compute_80,code=compute_80)
+    if(NOT FAIRWAY_QUICK_KERNELS)
+      list(APPEND images -gencode arch=compute_90,code=sm_90)
+    endif()
     add_custom_command(OUTPUT ${image}
-      COMMAND ${FAIRWAY_NVCC} -fatbin -O3 -std=c++17 -gencode arch=compute_80,code=compute_80 -gencode arch=compute_90,code=sm_90
+      COMMAND ${FAIRWAY_NVCC} -fatbin -O3 -std=c++17 ${images}
               -I ${PROJECT_SOURCE_DIR}/include -I ${PROJECT_SOURCE_DIR}/src -o ${image} ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cu
       DEPENDS ${stem}.cu ${ARGN})
   endif()

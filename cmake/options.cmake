@@ -4,6 +4,9 @@ option(FAIRWAY_FUZZ "Build the fuzz targets (needs clang); the whole library is 
 option(FAIRWAY_WHEEL "Link into libfairway.so what a Python wheel may not need of its system; hwloc and pugixml are left out" OFF)
 set(FAIRWAY_PYTHON_FOLDER "" CACHE STRING "Where below the prefix cmake --install puts the Python module; empty: nowhere")
 option(FAIRWAY_PACKAGES "Let cpack make Debian packages (make packages)" OFF)
+option(FAIRWAY_PRECOMPILE "Parse the headers that most files include once; hides a missing #include (clang)" OFF)
+set(FAIRWAY_OUTER_OPTIONS "" CACHE STRING "Options of the compiler for what is not the library: the tool, the plugins, the tests")
+option(FAIRWAY_QUICK_KERNELS "Large kernels as PTX alone: less time in nvcc, seconds more when a GPU first gets them" OFF)
 set(FAIRWAY_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread; several times slower")
 
 if(NOT CMAKE_BUILD_TYPE)
@@ -18,6 +21,9 @@ if(FAIRWAY_SANITIZE)
     # Clang's vptr check does not know the types inside GCC's libstdc++ (std::generic_category()).
     add_compile_options(-fno-sanitize=vptr)
   endif()
+endif()
+if(FAIRWAY_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_compile_definitions(__SANITIZE_THREAD__=1)  # GCC's way of saying it
 endif()
 if(FAIRWAY_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC warns that the sanitizer does not model fences. Those here order atomics only, so it may miss something but
@@ -38,10 +44,16 @@ if(FAIRWAY_HAVE_LLD)
   add_link_options(-fuse-ld=lld)
 endif()
 
+# So that one precompiled header is for libraries and programs alike.
+if(FAIRWAY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  set(CMAKE_CXX_COMPILE_OPTIONS_PIE ${CMAKE_CXX_COMPILE_OPTIONS_PIC})
+endif()
+
 # Several build folders of one tree share what ccache keeps.
 find_program(FAIRWAY_CCACHE ccache)
 mark_as_advanced(FAIRWAY_CCACHE)
 if(FAIRWAY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${FAIRWAY_CCACHE})
+    ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${FAIRWAY_CCACHE})
 endif()

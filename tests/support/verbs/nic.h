@@ -32,7 +32,7 @@ struct Settings {
   std::string refuses_gpus;  // the name of a NIC that registers no GPU memory
   // The name of a NIC that refuses larger regions.
   std::string small;
-  std::uint64_t small_takes = ~0UL;
+  std::uint64_t small_takes = ~0UL;                                    // by an atomic_ref also while it is used
   std::uint8_t ports = 1;                                              // per NIC
   std::function<void(std::uint64_t size)> registering, deregistering;  // called without a lock
   std::function<void()> destroying;                                    // called without a lock, for each queue pair

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -48,7 +49,7 @@ void flushed(int gpu) {
 abi::MemoryRegion* add(abi::ProtectionDomain* domain, void* address, std::size_t size, unsigned char* bytes, int gpu,
                        int access) {
   if (settings().registering) settings().registering(size);
-  if (settings().small == domain->context->device->name && size > settings().small_takes) {
+  if (settings().small == domain->context->device->name && size > std::atomic_ref(settings().small_takes).load()) {
     errno = ENOMEM;
     return nullptr;
   }

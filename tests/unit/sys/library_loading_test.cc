@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/at_length.h"
+
 namespace fairway::sys {
 namespace {
 
@@ -37,7 +39,7 @@ TEST(LibraryLoading, AChildThatIsForkedMeanwhileCanLoadLibraries) {
     }
   });
   int failed = 0;
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < (at_length() ? 1000 : 200); ++i) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::alarm(10);  // a child that hangs ends by that
@@ -54,14 +56,14 @@ TEST(LibraryLoading, AChildThatIsForkedMeanwhileCanLoadLibraries) {
 }
 
 // The first use of all has nothing left to set up that a fork could cut in two. Each round is a process of its own:
-// there is one first use in a process. 2,000 rounds meet it six to ten times when the guard is set up as it is first
-// used.
+// there is one first use in a process. 2,000 rounds, as in `make test-long`, meet it six to ten times when the guard is
+// set up as it is first used; 400 meet it in about four runs of five.
 TEST(LibraryLoading, AChildThatIsForkedDuringTheFirstUseCanLoadLibraries) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer follows no child of a process with threads";
 #endif
   int failed = 0;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < (at_length() ? 2000 : 400); ++i) {
     const pid_t round = ::fork();
     if (round == 0) {
       std::atomic<bool> go{false};

@@ -1,3 +1,5 @@
+#include <atomic>
+
 #include "unit/verbs/engines_over_nics.h"
 
 // Devices that go and come back under engines.
@@ -87,7 +89,7 @@ TEST_F(EnginesOverNics, ADeviceThatComesBackAndTakesLessMemoryStaysOutUntilItTak
            std::string::npos;
   })) << reason();
   moves();
-  nic::settings().small_takes = ~0UL;
+  std::atomic_ref(nic::settings().small_takes).store(~0UL);  // one that comes back is being tried
   ASSERT_TRUE(until_up(2)) << reason();
   moves();
 }
