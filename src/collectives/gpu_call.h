@@ -11,7 +11,7 @@ namespace fairway::collectives::gpu {
 // How the bytes of an operation travel.
 enum class Way : std::uint8_t {
   one_shot,  // every rank sends what it has for another to that one
-  two_shot,  // all_reduce: each rank combines a part, then sends it to all
+  two_shot,  // each rank combines a part, or gets one from the root, and sends it to all
 };
 
 // By what its bytes travel. Each is a kernel of its own: what is not in it takes no registers.
@@ -175,7 +175,7 @@ struct Call {
   const unsigned char* input;
   unsigned char* output;
   std::uint64_t count;       // elements of a block
-  std::uint64_t part_bytes;  // of two_shot by lines: what each rank combines, but for the last ones, which have less
+  std::uint64_t part_bytes;  // of two_shot by lines: of each rank's part, but for the last ones, which have less
   std::uint64_t digest;
   std::uint64_t nanoseconds;  // until its deadline, from the kernel's start on
   std::uint64_t number;

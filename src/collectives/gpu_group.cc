@@ -136,13 +136,15 @@ Status GpuGroup::get_ready(bool by_lines) {
   Status status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "making a stream");
   gpu::Call nothing = {};
   void* arguments[] = {&nothing};
-  for (std::size_t i = 0; i < kKernels && status; ++i) {
-    const std::string name = fmt::format("fairway_{}_{}", family, kKernelNames[i]);
-    status = cu.check(cu->cuModuleGetFunction(&kernels_[i], module_, name.c_str()), "finding a kernel");
+  const auto load = [&](const char* kind, sys::cuda::Function& kernel) {
+    const std::string name = fmt::format("fairway_{}_{}", family, kind);
+    if (status) status = cu.check(cu->cuModuleGetFunction(&kernel, module_, name.c_str()), "finding a kernel");
     if (status)
-      status = cu.check(cu->cuLaunchKernel(kernels_[i], 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr),
-                        "starting a kernel");
-  }
+      status =
+          cu.check(cu->cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr), "starting a kernel");
+  };
+  for (std::size_t i = 0; i < kKernels; ++i) load(kKernelNames[i], kernels_[i]);
+  if (by_lines && size_ > 2) load("pass", passes_on_);
   int compiled_for = 0;  // below 9.0 kernels cannot wait (gpu_kernels.cu); captures have it from 12.3 on
   if (cu.version() >= 12030 && cu->cuLaunchKernelEx != nullptr && cu->cuFuncGetAttribute != nullptr && status)
     wait_themselves_ =
@@ -284,11 +286,12 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.part_bytes = route.part_bytes;
   made.combine = combine_of(call.reduction);
 
-  const std::size_t kernel = combines(work) ? static_cast<std::size_t>(call.type) + 1 : 0;
+  sys::cuda::Function kernel = kernels_[combines(work) ? static_cast<std::size_t>(call.type) + 1 : 0];
+  if (work == gpu::Work::from_root && route.way == gpu::Way::two_shot) kernel = passes_on_;
   void* arguments[] = {&made};
   const sys::CudaDriver& cu = *driver_;
   const CurrentContext current(cu, context_);
-  return cu.check(start(kernels_[kernel], route.blocks, route.threads, static_cast<Stream>(stream), arguments),
+  return cu.check(start(kernel, route.blocks, route.threads, static_cast<Stream>(stream), arguments),
                   "starting a kernel");
 }
 

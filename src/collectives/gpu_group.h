@@ -74,7 +74,7 @@ class GpuGroup {
     alignas(128) std::uint32_t stop;
     alignas(128) gpu::Told told[gpu::Layout::kPlaces];  // where there is no file
   };
-  static constexpr std::size_t kKernels = 13;
+  static constexpr std::size_t kKernels = 13;  // of each family
 
   GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size,
            gpu::Told* told);
@@ -96,7 +96,8 @@ class GpuGroup {
   std::vector<Mapping> mappings_;  // by rank
   sys::cuda::Module module_ = nullptr;
   std::array<sys::cuda::Function, kKernels> kernels_ = {};
-  bool wait_themselves_ = false;  // the kernels do, for what is ahead of them in their stream
+  sys::cuda::Function passes_on_ = nullptr;  // of a long broadcast among more than two
+  bool wait_themselves_ = false;             // the kernels do, for what is ahead of them in their stream
 };
 
 }  // namespace fairway::collectives

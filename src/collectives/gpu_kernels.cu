@@ -1,6 +1,7 @@
 #include "collectives/gpu_work.h"
 
-// The kernels of collectives on GPU memory: one for what moves bytes, and one for each type that is combined.
+// The kernels of collectives on GPU memory: of each family one for what moves bytes, and one for each type that is
+// combined.
 namespace fairway::collectives::gpu {
 namespace {
 
@@ -117,6 +118,8 @@ __device__ __forceinline__ void run(const Call& call) {
   FAIRWAY_KERNEL(many, name, type)       \
   FAIRWAY_KERNEL(units, name, type)
 FAIRWAY_GROUP_KERNEL(move, fairway::collectives::gpu::Byte)
+FAIRWAY_KERNEL(few, pass, fairway::collectives::gpu::PassedByte)
+FAIRWAY_KERNEL(many, pass, fairway::collectives::gpu::PassedByte)
 FAIRWAY_GROUP_KERNEL(i8, signed char)
 FAIRWAY_GROUP_KERNEL(u8, unsigned char)
 FAIRWAY_GROUP_KERNEL(i16, short)

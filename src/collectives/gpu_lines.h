@@ -16,6 +16,23 @@ class LinesWarp : RowWarp<H> {
 
   // False: it has failed.
   FAIRWAY_IN_KERNELS bool run(LineRound round) const {
+    if constexpr (kPassesOn<T>)
+      return pass_on(round);
+    else
+      return run_at_once(round);
+  }
+
+ private:
+  using Base = RowWarp<H>;
+  using Base::call_, Base::channel_, Base::lines_;
+
+  // Rows whose loads are on their way together: of one rank, or of each.
+  static constexpr unsigned kMoved = 4, kRows = kRanks <= kFewRanks ? 2 : 1;
+  // Of each rank, by rank.
+  template <unsigned kEach>
+  using OfAll = Rows<H, kEach>[kRanks];
+
+  FAIRWAY_IN_KERNELS bool run_at_once(LineRound round) const {
     const bool two_shot = kCombines<T> && call_.way == Way::two_shot;
     // What the ranks get lies so far apart in the input, and in the output what they send.
     const std::uint64_t apart = two_shot ? call_.part_bytes : block_bytes_;
@@ -44,16 +61,6 @@ class LinesWarp : RowWarp<H> {
           }
         });
   }
-
- private:
-  using Base = RowWarp<H>;
-  using Base::call_, Base::channel_, Base::lines_;
-
-  // Rows whose loads are on their way together: of one rank, or of each.
-  static constexpr unsigned kMoved = 4, kRows = kRanks <= kFewRanks ? 2 : 1;
-  // Of each rank, by rank.
-  template <unsigned kEach>
-  using OfAll = Rows<H, kEach>[kRanks];
 
   FAIRWAY_IN_KERNELS unsigned peer(unsigned k) const {
     const unsigned next = call_.rank + k;
@@ -100,39 +107,41 @@ class LinesWarp : RowWarp<H> {
         });
   }
   // To each rank what is so far apart for it in the input, of which there are `bytes`. What a rank has for itself goes
-  // to the output of an all_to_all.
-  FAIRWAY_IN_KERNELS void send_to_each(const Span& all, std::uint64_t apart, std::uint64_t bytes,
-                                       LineRound round) const {
-    unsigned char* own = kCombines<T> ? nullptr : call_.output + call_.rank * apart;
-    if (call_.output == call_.input) own = nullptr;
-    const auto of = [&](unsigned rank) { return cut(all, rank * apart, bytes); };
+  // to the output of an all_to_all. `without`: has no part; what the others get goes to its output, too.
+  FAIRWAY_IN_KERNELS void send_to_each(const Span& all, std::uint64_t apart, std::uint64_t bytes, LineRound round,
+                                       unsigned without = kMostRanks) const {
+    const bool keeps = !kCombines<T> && call_.output != call_.input, keeps_all = keeps && without < call_.size;
+    const auto needs = [&](unsigned rank) { return is_other(rank) || (keeps && !keeps_all && rank == call_.rank); };
+    const auto kept = [&](unsigned rank) { return keeps && (rank == call_.rank) != keeps_all && rank < call_.size; };
+    const auto at = [&](unsigned rank) { return (rank - (rank > without ? 1 : 0)) * apart; };
+    const auto of = [&](unsigned rank) { return cut(all, at(rank), bytes); };
     (void)Base::template each_row<kRows>(
-        all.rows, of(call_.size - 1).whole(), place_of(call_.input) | apart | place_of(own),
+        all.rows, cut(all, last_part(without) * apart, bytes).whole(),
+        place_of(call_.input) | apart | (keeps ? place_of(call_.output) : 0),
         [&](std::uint32_t first) {
           OfAll<kRows> rows;
           FAIRWAY_UNROLL
           for (unsigned to = 0; to < kRanks; ++to)
-            if (is_other(to) || (own != nullptr && to == call_.rank))
-              read_rows<H, kRows>(call_.input + to * apart + all.at(first), rows[to]);
+            if (needs(to)) read_rows<H, kRows>(call_.input + at(to) + all.at(first), rows[to]);
           store_to_each<kRows>(round, first, rows, [](unsigned) { return true; });
           FAIRWAY_UNROLL
           for (unsigned to = 0; to < kRanks; ++to)
-            if (own != nullptr && to == call_.rank) write_rows<H, kRows>(own + all.at(first), rows[to]);
+            if (kept(to)) write_rows<H, kRows>(call_.output + at(to) + all.at(first), rows[to]);
           return true;
         },
         [&](std::uint32_t row) {
           OfAll<1> rows;
           FAIRWAY_UNROLL
           for (unsigned to = 0; to < kRanks; ++to)
-            if (is_other(to) || (own != nullptr && to == call_.rank))
-              read_row<H>(call_.input + to * apart + all.at(row), of(to).left(row), rows[to][0]);
+            if (needs(to)) read_row<H>(call_.input + at(to) + all.at(row), of(to).left(row), rows[to][0]);
           store_to_each<1>(round, row, rows, [&](unsigned to) { return row < of(to).rows; });
           FAIRWAY_UNROLL
           for (unsigned to = 0; to < kRanks; ++to)
-            if (own != nullptr && to == call_.rank) write_row<H>(own + all.at(row), all.left(row), rows[to][0]);
+            if (kept(to)) write_row<H>(call_.output + at(to) + all.at(row), of(to).left(row), rows[to][0]);
           return true;
         });
   }
+  FAIRWAY_IN_KERNELS unsigned last_part(unsigned without) const { return call_.size - (without < call_.size ? 2 : 1); }
   template <unsigned kEach, class Has>
   FAIRWAY_IN_KERNELS void store_to_each(LineRound round, std::uint32_t first, const OfAll<kEach>& rows, Has has) const {
     FAIRWAY_UNROLL
@@ -142,47 +151,52 @@ class LinesWarp : RowWarp<H> {
         Base::template store<kEach>(to, round, first, rows[to]);
   }
 
-  // Waits for rows of each other rank: the first of them is row_of(rank). False: it has failed.
+  // Waits for rows of each other rank but `without`: the first of them is row_of(rank). False: it has failed.
   template <unsigned kEach, class RowOf>
-  FAIRWAY_IN_KERNELS bool load_of_all(LineRound round, RowOf row_of, OfAll<kEach>& out) const {
+  FAIRWAY_IN_KERNELS bool load_of_all(LineRound round, RowOf row_of, OfAll<kEach>& out,
+                                      unsigned without = kMostRanks) const {
     const std::uint64_t flag = line_flag_of(round, call_.digest);
+    const auto has = [&](unsigned rank) { return is_other(rank) && rank != without; };
     for (;;) {
       FAIRWAY_UNROLL
       for (unsigned from = 0; from < kRanks; ++from)
-        if (is_other(from)) Base::template look<kEach>(from, round, row_of(from), out[from]);
+        if (has(from)) Base::template look<kEach>(from, round, row_of(from), out[from]);
       unsigned missing = kMostRanks;
       FAIRWAY_UNROLL
       for (unsigned from = kRanks; from-- > 0;)
-        if (is_other(from) && !Base::template has_come<kEach>(flag, out[from])) missing = from;
+        if (has(from) && !Base::template has_come<kEach>(flag, out[from])) missing = from;
       if (H::all_of_row(missing == kMostRanks)) return true;
       unsigned from = 0;
       while (H::all_of_row(missing != from)) ++from;
       if (!H::all_of_row(!channel_.gives_up(from, Waits::lines))) return false;
     }
   }
-  // From each rank what goes so far apart into the output, of which there are `bytes`.
-  FAIRWAY_IN_KERNELS bool take(const Span& all, std::uint64_t apart, std::uint64_t bytes, LineRound round) const {
-    const auto of = [&](unsigned rank) { return cut(all, rank * apart, bytes); };
+  // From each rank what goes so far apart into the output, of which there are `bytes`. `without`: sends but a line.
+  FAIRWAY_IN_KERNELS bool take(const Span& all, std::uint64_t apart, std::uint64_t bytes, LineRound round,
+                               unsigned without = kMostRanks) const {
+    const auto at = [&](unsigned rank) { return (rank - (rank > without ? 1 : 0)) * apart; };
+    const auto of = [&](unsigned rank) { return cut(all, at(rank), bytes); };
+    const auto has = [&](unsigned rank) { return is_other(rank) && rank != without; };
     return Base::template each_row<kRows>(
-        all.rows, of(call_.size - 1).whole(), place_of(call_.output) | apart,
+        all.rows, cut(all, last_part(without) * apart, bytes).whole(), place_of(call_.output) | apart,
         [&](std::uint32_t first) {
           OfAll<kRows> rows;
           if (!load_of_all<kRows>(
-                  round, [&](unsigned) { return first; }, rows))
+                  round, [&](unsigned) { return first; }, rows, without))
             return false;
           FAIRWAY_UNROLL
           for (unsigned from = 0; from < kRanks; ++from)
-            if (is_other(from)) write_rows<H, kRows>(call_.output + from * apart + all.at(first), rows[from]);
+            if (has(from)) write_rows<H, kRows>(call_.output + at(from) + all.at(first), rows[from]);
           return true;
         },
         [&](std::uint32_t row) {
           OfAll<1> rows;
           const auto row_of = [&](unsigned from) { return row < of(from).rows ? row : of(from).rows - 1; };
-          if (!load_of_all<1>(round, row_of, rows)) return false;
+          if (!load_of_all<1>(round, row_of, rows, without)) return false;
           FAIRWAY_UNROLL
           for (unsigned from = 0; from < kRanks; ++from)
-            if (is_other(from) && row < of(from).rows)
-              write_row<H>(call_.output + from * apart + all.at(row), of(from).left(row), rows[from][0]);
+            if (has(from) && row < of(from).rows)
+              write_row<H>(call_.output + at(from) + all.at(row), of(from).left(row), rows[from][0]);
           return true;
         });
   }
@@ -205,6 +219,58 @@ class LinesWarp : RowWarp<H> {
           Rows<H, 1> rows;
           if (!Base::template load<1>(call_.root, round, row, rows)) return false;
           write_row<H>(call_.output + all.at(row), all.left(row), rows[0]);
+          return true;
+        });
+  }
+  // A long broadcast: each rank but the root gets a part from it, which it passes on to the others in the next round,
+  // batch by batch, once it has a line of each in this one (see combine()). Each link carries what the root has once.
+  FAIRWAY_IN_KERNELS bool pass_on(LineRound round) const {
+    const std::uint64_t part = call_.part_bytes;
+    const unsigned root = call_.root;
+    const bool is_root = call_.rank == root;
+    const Rows<H, 1> none = {};
+    return exchange_lines(
+        channel_, round, 2 * lines_.rounds,
+        [&](std::uint32_t nth, LineRound to) {
+          if (is_root && nth % 2 == 0) return send_to_each(this->span(nth / 2, part), part, block_bytes_, to, root);
+          for (unsigned k = 1; k < call_.size; ++k)  // who passes on has sent the others theirs
+            if (nth % 2 == 0 || is_root || peer(k) == root) Base::template store<1>(peer(k), to, 0, none);
+        },
+        [&](std::uint32_t nth, LineRound from) {
+          const Span all = this->span(nth / 2, part);
+          OfAll<1> lines;
+          if (is_root || nth % 2 == 0) {
+            if (!load_of_all<1>(
+                    from, [](unsigned) { return 0U; }, lines))
+              return false;
+            return is_root || pass_part_on(all, from);
+          }
+          Rows<H, 1> line;
+          return Base::template load<1>(root, from, 0, line) && take(all, part, block_bytes_, from, root);
+        });
+  }
+  FAIRWAY_IN_KERNELS bool pass_part_on(const Span& all, LineRound round) const {
+    const std::uint64_t at = (call_.rank - (call_.rank > call_.root ? 1 : 0)) * call_.part_bytes;
+    const Span own = cut(all, at, block_bytes_);
+    unsigned char* const to = call_.output + at;
+    return Base::template each_row<kMoved>(
+        own.rows, own.whole(), place_of(to),
+        [&](std::uint32_t first) {
+          Rows<H, kMoved> rows;
+          if (!Base::template load<kMoved>(call_.root, round, first, rows)) return false;
+          FAIRWAY_NOT_UNROLLED
+          for (unsigned k = 1; k < call_.size; ++k)
+            if (peer(k) != call_.root) Base::template store<kMoved>(peer(k), round + 1, first, rows);
+          write_rows<H, kMoved>(to + own.at(first), rows);
+          return true;
+        },
+        [&](std::uint32_t row) {
+          Rows<H, 1> rows;
+          if (!Base::template load<1>(call_.root, round, row, rows)) return false;
+          FAIRWAY_NOT_UNROLLED
+          for (unsigned k = 1; k < call_.size; ++k)
+            if (peer(k) != call_.root) Base::template store<1>(peer(k), round + 1, row, rows);
+          write_row<H>(to + own.at(row), own.left(row), rows[0]);
           return true;
         });
   }

@@ -21,8 +21,13 @@ struct Bfloat {
 struct Byte {  // of what is moved, not combined
   unsigned char bits;
 };
+struct PassedByte {  // of a long broadcast, which a rank passes on
+  unsigned char bits;
+};
 template <class T>
-inline constexpr bool kCombines = !std::is_same_v<T, Byte>;
+inline constexpr bool kPassesOn = std::is_same_v<T, PassedByte>;
+template <class T>
+inline constexpr bool kCombines = !std::is_same_v<T, Byte> && !kPassesOn<T>;
 
 #if defined(__CUDACC__)
 FAIRWAY_IN_KERNELS float widen(Half value) {

@@ -121,13 +121,16 @@ Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64
   if (!by_lines) return route_without_lines(layout, work, block_bytes, asked);
   const std::uint64_t others = std::max<std::uint64_t>(layout.size - 1, 1);
   const std::uint64_t most = Layout::is_wide(place) ? kMostByWideLines : kMostByLines;
-  const bool may_be_two = work == Work::reduce_to_all && layout.size > 2;
-  const bool two_shot =
-      may_be_two && (asked == Algorithm::direct || (asked == Algorithm::automatic && block_bytes * others > most));
+  const bool is_sum = work == Work::reduce_to_all, is_broadcast = work == Work::from_root;
+  const std::uint64_t at_once = is_broadcast ? kBroadcastAtOnce : most;
+  const bool two_shot = layout.size > 2 &&
+                        ((is_sum && asked == Algorithm::direct) ||
+                         ((is_sum || is_broadcast) && asked == Algorithm::automatic && block_bytes * others > at_once));
   Route route;
   if (two_shot) {
+    const std::uint64_t parts = is_broadcast ? others : layout.size;
     route.way = Way::two_shot;
-    route.part_bytes = ((block_bytes + layout.size - 1) / layout.size + 15) / 16 * 16;
+    route.part_bytes = ((block_bytes + parts - 1) / parts + 15) / 16 * 16;
   }
   const std::uint64_t bytes = two_shot ? route.part_bytes : block_bytes;
   route.lines = lines_in(Layout::own_bytes(place), layout, bytes, kUnitChannels);
@@ -135,7 +138,7 @@ Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64
   std::uint32_t warps = route.lines.warps;
   route.wants_area = bytes * others > most;
   if (route.wants_area) {
-    const bool is_long = work == Work::from_root && bytes >= kLongBroadcast;
+    const bool is_long = is_broadcast && !two_shot && bytes >= kLongBroadcast;
     route.area_lines = lines_in(kAreaBytes, layout, bytes, is_long ? kPieceChannels / 2 : kPieceChannels);
     route.area_lines.at = layout.area.pieces_at;
     route.blocks = std::max(route.blocks, route.area_lines.blocks);

@@ -70,6 +70,8 @@ Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64
 // Of more bytes to all other ranks together, the area is used. Where there are lines, a wide place has room for more.
 // Chosen from a few runs on two GPUs, not searched for (docs/collectives.md).
 inline constexpr std::uint64_t kMostByUnits = 96U << 10, kMostByLines = 160U << 10, kMostByWideLines = 256U << 10;
+// Of more than that a broadcast among more than two goes in two steps.
+inline constexpr std::uint64_t kBroadcastAtOnce = 2U << 20;
 
 // Whether that collective can run on a GPU, and what kernels then do.
 bool work_of(CollectiveKind kind, Work& out);

@@ -163,7 +163,8 @@ TEST_P(GpuValues, OfSizesAroundEachSwitchByLines) {
     const std::size_t others = std::max<std::size_t>(size - 1, 1), row = gpu::kRowBytes;
     try_sizes(rank, size,
               {0, 8, 112, row, 4 * row, 5 * row, gpu::Layout::own_bytes(0) / 2 / gpu::kRowMemory / others * row,
-               gpu::kMostByWideLines / others, gpu::kMostByWideLines / others * size, std::size_t{1} << 20});
+               gpu::kMostByWideLines / others, gpu::kMostByWideLines / others * size, std::size_t{1} << 20,
+               std::min<std::size_t>(gpu::kBroadcastAtOnce / others, 1U << 20)});
   });
 }
 

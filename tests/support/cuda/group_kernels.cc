@@ -56,7 +56,12 @@ std::function<bool()> run(int device, void** arguments) {
       {"fairway_" #family "_f32", run<float, gpu::Family::family>}, {       \
     "fairway_" #family "_f64", run<double, gpu::Family::family>             \
   }
-constexpr Kernel kGroupKernels[] = {KERNELS_OF(pair), KERNELS_OF(few), KERNELS_OF(many), KERNELS_OF(units)};
+constexpr Kernel kGroupKernels[] = {KERNELS_OF(pair),
+                                    KERNELS_OF(few),
+                                    {"fairway_few_pass", run<gpu::PassedByte, gpu::Family::few>},
+                                    KERNELS_OF(many),
+                                    {"fairway_many_pass", run<gpu::PassedByte, gpu::Family::many>},
+                                    KERNELS_OF(units)};
 
 }  // namespace
 

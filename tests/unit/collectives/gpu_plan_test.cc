@@ -78,7 +78,7 @@ TEST(GpuRoute, LinesHaveRoomForAllBytes) {
   for (const int size : {1, 2, 3, 5, 8}) {
     const Layout layout = layout_of(size);
     const std::uint64_t others = static_cast<std::uint64_t>(std::max(size - 1, 1));
-    for (const Work work : {Work::nothing, Work::reduce_to_all, Work::to_each}) {
+    for (const Work work : {Work::nothing, Work::reduce_to_all, Work::to_each, Work::from_root}) {
       for (std::uint64_t bytes = work == Work::nothing ? 0 : 1, place = 0; bytes <= 1ULL << 33;
            bytes = place == 0 ? bytes * 3 + 7 : bytes) {
         const std::uint64_t most = place == 0 ? kMostByWideLines : kMostByLines;
@@ -87,10 +87,11 @@ TEST(GpuRoute, LinesHaveRoomForAllBytes) {
         const bool two_shot = route.way == Way::two_shot;
         const std::uint64_t moved = two_shot ? route.part_bytes : bytes;
         if (two_shot) {
-          EXPECT_GE(moved * layout.size, bytes);
+          EXPECT_GE(moved * (work == Work::from_root ? others : layout.size), bytes);
           EXPECT_EQ(moved % 16, 0U);
         }
-        EXPECT_EQ(two_shot, bytes * others > most && size > 2 && work == Work::reduce_to_all);
+        const bool in_two = work == Work::reduce_to_all || work == Work::from_root;
+        EXPECT_EQ(two_shot, in_two && size > 2 && bytes * others > (work == Work::from_root ? kBroadcastAtOnce : most));
         EXPECT_EQ(route.wants_area, moved * others > most);
         EXPECT_EQ(route.area_lines.rounds != 0, route.wants_area) << "where there are lines, none goes by pieces";
         for (const Lines& lines : {route.lines, route.area_lines}) {
