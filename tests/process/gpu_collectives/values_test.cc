@@ -164,7 +164,7 @@ TEST_P(GpuValues, OfSizesAroundEachSwitchByLines) {
     try_sizes(rank, size,
               {0, 8, 112, row, 4 * row, 5 * row, gpu::Layout::own_bytes(0) / 2 / gpu::kRowMemory / others * row,
                gpu::kMostByWideLines / others, gpu::kMostByWideLines / others * size, std::size_t{1} << 20,
-               std::min<std::size_t>(gpu::kBroadcastAtOnce / others, 1U << 20)});
+               std::min<std::size_t>(gpu::kBroadcastAtOnce / others, 1U << 20) + 8});
   });
 }
 
