@@ -320,7 +320,7 @@ MUTANTS = [
     Mutant("the last rank's part of two steps is as long as the others'", "src/collectives/gpu_lines.h",
            "there = bytes - at_most(at, bytes);", "there = bytes;", "unit_collectives@GpuRounds*"),
     Mutant("the root of a long broadcast keeps nothing in its output", "src/collectives/gpu_lines.h",
-           "(rank == call_.rank) != keeps_all", "rank == call_.rank",
+           "(rank == call_.rank) != keeps_all", "rank == call_.rank && !keeps_all",
            "process_gpu_collectives@*SizesAroundEachSwitchByLines/2"),
     Mutant("pieces that are sent ahead have too few places", "src/collectives/gpu_exchange.h",
            "return round % kPiecePlaces;", "return round % 2;", "model_test@GpuExchangeModel*"),
