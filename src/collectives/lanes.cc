@@ -1,6 +1,7 @@
 #include "collectives/lanes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -142,9 +143,10 @@ Status Lanes::close(Time deadline) {
 Result<Header> Lanes::header_of(int peer) {
   Header header;
   if (is_mapped(peer)) {  // what the sender says of the call that it is in, as long as it is in it
-    const auto* const from = reinterpret_cast<const std::uint64_t*>(&their_head(peer).call);
-    auto* const to = reinterpret_cast<std::uint64_t*>(&header);
-    for (std::size_t i = 0; i < sizeof header / sizeof *to; ++i) to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+    HeaderWords words;
+    for (std::size_t i = 0; i < words.size(); ++i)
+      words[i] = __atomic_load_n(&their_head(peer).call[i], __ATOMIC_RELAXED);
+    header = std::bit_cast<Header>(words);
     const Front& front = pair(peer).front();
     header.of = front.of;
     if (digest_of(header) == front.digest) return header;

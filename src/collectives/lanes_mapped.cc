@@ -1,5 +1,6 @@
 // The mapped way: ranks of one host store into each other's zones (mapped_pair.h).
 #include <algorithm>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -43,9 +44,9 @@ void Lanes::use_mapped() {
 void Lanes::enter(const Header& call) {
   if (!any_mapped()) return;
   call_digest_ = digest_of(call);
-  auto* const to = reinterpret_cast<std::uint64_t*>(&reinterpret_cast<ZoneHead*>(zone_.address)->call);
-  const auto* const from = reinterpret_cast<const std::uint64_t*>(&call);
-  for (std::size_t i = 0; i < sizeof call / sizeof *from; ++i) tell(to[i], from[i]);
+  HeaderWords& words = reinterpret_cast<ZoneHead*>(zone_.address)->call;
+  const auto own = std::bit_cast<HeaderWords>(call);
+  for (std::size_t i = 0; i < words.size(); ++i) tell(words[i], own[i]);
 }
 
 void Lanes::wake_touched() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,7 @@ struct Header {
 };
 constexpr std::uint64_t kHeaderBytes = sizeof(Header);
 static_assert(kHeaderBytes == 64);
+using HeaderWords = std::array<std::uint64_t, kHeaderBytes / sizeof(std::uint64_t)>;  // the same bytes
 
 // At the start of a rank's zone, for the others to read: who it is and how far it has come.
 struct Words {
@@ -60,7 +62,7 @@ struct ZoneHead {
   Words words;
   alignas(64) SleepWord sleep;  // of ranks whose zones are mapped
   // Of the call that the rank has entered, where zones are mapped: for a rank that gets a message of another call.
-  alignas(64) Header call;
+  alignas(64) HeaderWords call;
 };
 constexpr std::uint64_t kZoneHead = 4096;  // bytes
 static_assert(sizeof(ZoneHead) <= kZoneHead);
