@@ -81,6 +81,11 @@ bool LinkSet::any_up() const {
   return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.is_up(); });
 }
 
+bool LinkSet::awaits_ends() const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](const Link& link) { return link.is_up() && link.in_flight > link.waits_for_streams; });
+}
+
 std::uint8_t LinkSet::link_index(std::uint16_t transport, transport::LinkId id) {
   for (std::size_t i = 0; i < links_.size(); ++i)
     if (links_[i].transport == transport && links_[i].id.slot == id.slot) return static_cast<std::uint8_t>(i);

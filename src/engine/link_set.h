@@ -69,6 +69,7 @@ class LinkSet {
   [[nodiscard]] auto begin() const { return links_.begin(); }
   [[nodiscard]] auto end() const { return links_.end(); }
   [[nodiscard]] bool any_up() const;
+  [[nodiscard]] bool awaits_ends() const;  // slices are in flight on a link that is up
   // Between memories that not all devices of the link's transport took.
   [[nodiscard]] bool can_reach(const Link& link, std::uint64_t local_handle, std::uint64_t remote_handle,
                                std::string* why_not = nullptr) const {

@@ -185,9 +185,10 @@ void PeerSessions::session_down(control::SessionId session, const Status& given)
   // The last event of a peer: its notifications and the completions of its transfers come before it.
   PeerEvent event{PeerEvent::Kind::down, info->id, name, {}, info->peer.incarnation, reason, {}};
   workers_.owner_of(info->id.slot).post([this, event = std::move(event)](Worker& worker) {
-    worker.peer_down(event.peer, event.reason);
-    events_.push(PeerEvent(event));
-    waiting_.notice();
+    worker.peer_down(event.peer, event.reason, [this, event] {
+      events_.push(PeerEvent(event));
+      waiting_.notice();
+    });
   });
   waiting_.notice();
 }

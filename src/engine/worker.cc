@@ -14,6 +14,7 @@ constexpr std::uint32_t kMaxSlices = 4096;
 constexpr int kMostDrainingPolls = 16 * transport::kPollsForAll;  // other peers may keep writing
 constexpr Time kAway = 50 * kMillisecond;                         // a caller that steps later than this was computing
 constexpr Time kTimerSlack = 250 * kMillisecond;                  // timers due within it run together: fewer wake-ups
+constexpr Time kLastEnds = 50 * kMillisecond;  // for what a peer acknowledged before its goodbye
 constexpr Time kVisit = 20 * kMicrosecond;      // until the next attempt, if the visitor was preempted
 constexpr Time kFullRetry = 20 * kMicrosecond;  // when a link took less than its depth and has nothing in flight
 
@@ -114,6 +115,7 @@ Time Worker::step(Time now) {
   deliver();
   // After deliver(): when a region is reported fenced, its transfers have completed.
   if (!removals_.empty() && removals_.proceed([this](RegionId id) { return staging_.copies(id); })) again();
+  if (!departures_.empty()) let_go();
   if (!leaving_.empty()) reap_peers();
   deliver();
   Time next = timers_.next();
@@ -337,10 +339,28 @@ void Worker::drain_transports() {
     quiet = poll_transports() ? 0 : quiet + 1;
 }
 
-void Worker::peer_down(PeerId id, const Status& reason) {
+void Worker::peer_down(PeerId id, const Status& reason, std::function<void()> told) {
   drain_transports();
-  if (Peer* peer = peer_of(id)) end(*peer, reason);
-  deliver();
+  const bool said_goodbye = reason.code() == ErrorCode::closed;
+  departures_.push_back({id, reason, std::move(told), said_goodbye ? after(now_, kLastEnds) : now_});
+  let_go();
+}
+
+// The acknowledgements that a peer sent before its goodbye come by another connection, so perhaps after it: its end
+// waits until no link can bring one any more, or `kLastEnds` is over.
+void Worker::let_go() {
+  std::erase_if(departures_, [this](const Departure& one) {
+    Peer* const peer = peer_of(one.peer);
+    const bool awaits = peer != nullptr && !peer->is_down() && peer->links().awaits_ends();
+    if (awaits && now_ < one.until) {
+      wake_at(one.peer.slot, after(now_, kMillisecond));
+      return false;
+    }
+    if (peer != nullptr) end(*peer, one.reason);
+    deliver();
+    one.told();
+    return true;
+  });
 }
 
 void Worker::end(Peer& peer, const Status& reason) {
@@ -353,6 +373,7 @@ void Worker::shut() {
   drain_transports();
   for (const std::uint32_t slot : std::vector(live_))
     end(*peers_[slot], {ErrorCode::cancelled, "the engine is closing"});
+  let_go();
   while (staging_.has_work() && staging_.proceed(now_)) {  // a device finishes its copies within milliseconds
   }
   for (std::uint16_t i = 0; i < transports_.size(); ++i) {

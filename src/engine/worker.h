@@ -138,7 +138,8 @@ class Worker final : public Stepper, public TransferOwner {
   void when_ended(TransferId id, std::function<void(bool ok)> answer);  // at once when it has, or was never
 
   void add_peer(PeerId id, control::SessionId session, const control::PeerInfo& info);
-  void peer_down(PeerId id, const Status& reason);
+  // Its session has ended. `told` runs once everything that it had taken has completed, and the rest has failed.
+  void peer_down(PeerId id, const Status& reason, std::function<void()> told);
   void acknowledge();  // sends what transports hold back of their acknowledgements: before a goodbye
   Peer* peer(std::uint32_t slot) { return slot < peers_.size() ? peers_[slot].get() : nullptr; }
   Peer* peer_of(PeerId id) {
@@ -199,6 +200,12 @@ class Worker final : public Stepper, public TransferOwner {
     std::uint8_t link = 0;
     std::uint32_t epoch = 0;
   };
+  struct Departure {  // of a peer whose session has ended
+    PeerId peer;
+    Status reason;
+    std::function<void()> told;
+    Time until = 0;  // when it is down at the latest
+  };
 
   static constexpr int kTriesToVisit = 256;
   static constexpr std::uint32_t kTimed = 16;  // one of so many that start_now() starts reads the clock
@@ -222,6 +229,7 @@ class Worker final : public Stepper, public TransferOwner {
   bool pump_peers();
   bool run_timers();
   void on_untaken(std::uint32_t token);  // a slice that post() did not take
+  void let_go();
   void end(Peer& peer, const Status& reason);
   void handle(std::uint16_t transport, const transport::Event& event);
   void handle_rare(std::uint16_t transport, const transport::Event& event);  // that no transfer waits for
@@ -269,7 +277,8 @@ class Worker final : public Stepper, public TransferOwner {
 
   std::vector<std::unique_ptr<Peer>> peers_;  // by slot
   std::vector<std::uint32_t> live_;           // slots in use
-  std::vector<std::uint32_t> leaving_;        // of those, whose sessions have ended
+  std::vector<Departure> departures_;         // of peers that are not down yet
+  std::vector<std::uint32_t> leaving_;        // slots of peers that are down
   ReadyList ready_;
   TimerHeap timers_;
   std::vector<std::uint32_t> due_;  // whose timers run now
