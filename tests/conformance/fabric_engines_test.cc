@@ -11,6 +11,7 @@
 #include "conformance/fabric_shim.h"
 #include "engine/open.h"
 #include "support/alone.h"
+#include "support/sanitized.h"
 #include "sys/system_runtime.h"
 #include "transport/fabric/fabric.h"
 
@@ -96,7 +97,7 @@ class EnginesOverFabric : public testing::Test {
     ASSERT_TRUE(done && done->status) << (done ? done->status : done.status()).to_string();
   }
 
-  std::chrono::milliseconds bound_{2000};
+  std::chrono::milliseconds bound_{kSanitized ? 8000 : 2000};
   sys::SystemRuntime system_;
   Runtime runtime_ = system_.runtime();
   std::shared_ptr<const transport::fabric::Calls> calls_;
@@ -136,7 +137,7 @@ TEST_F(EnginesOverFabric, MemoryThatAllDomainsTakeIsRefusedByNone) {
 }
 
 TEST_F(EnginesOverFabric, AnEndThatTheProviderNeverTellsCostsTheLinkAndNothingElse) {
-  bound_ = std::chrono::milliseconds(1000);
+  bound_ = std::chrono::milliseconds(kSanitized ? 4000 : 1000);
   ASSERT_NO_FATAL_FAILURE(meet());
   ASSERT_NO_FATAL_FAILURE(share(false, false));
   std::this_thread::sleep_for(bound_ + std::chrono::milliseconds(300));  // whoever looked at the links does no more
