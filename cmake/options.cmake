@@ -5,7 +5,7 @@ option(FAIRWAY_WHEEL "Link into libfairway.so what a Python wheel may not need o
 set(FAIRWAY_PYTHON_FOLDER "" CACHE STRING "Where below the prefix cmake --install puts the Python module; empty: nowhere")
 option(FAIRWAY_PACKAGES "Let cpack make Debian packages (make packages)" OFF)
 option(FAIRWAY_PRECOMPILE "Parse the headers that most files include once; hides a missing #include (clang)" OFF)
-set(FAIRWAY_OUTER_OPTIONS "" CACHE STRING "Options of the compiler for what is not the library: the tool, the plugins, the tests")
+set(FAIRWAY_OUTER_OPTIONS "" CACHE STRING "Options of the compiler for what no transfer passes through: models and pictures of machines, the doctor, the tool, the tests")
 option(FAIRWAY_QUICK_KERNELS "Large kernels as PTX alone: less time in nvcc, seconds more when a GPU first gets them" OFF)
 set(FAIRWAY_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread; several times slower")
 

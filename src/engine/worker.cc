@@ -14,7 +14,7 @@ constexpr std::uint32_t kMaxSlices = 4096;
 constexpr int kMostDrainingPolls = 16 * transport::kPollsForAll;  // other peers may keep writing
 constexpr Time kAway = 50 * kMillisecond;                         // a caller that steps later than this was computing
 constexpr Time kTimerSlack = 250 * kMillisecond;                  // timers due within it run together: fewer wake-ups
-constexpr Time kLastEnds = 50 * kMillisecond;  // for what a peer acknowledged before its goodbye
+constexpr Time kLastEnds = 50 * kMillisecond;                     // for what a peer acknowledged before its goodbye
 constexpr Time kVisit = 20 * kMicrosecond;      // until the next attempt, if the visitor was preempted
 constexpr Time kFullRetry = 20 * kMicrosecond;  // when a link took less than its depth and has nothing in flight
 

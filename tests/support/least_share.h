@@ -7,8 +7,9 @@
 
 namespace fairway::support {
 
-// The share of a core that something idle uses, by its CPU seconds so far: the least of a few looks of two seconds each,
-// since other load on the machine only adds to it (cold caches, more wake-ups). Ends with the first below `enough`.
+// The share of a core that something idle uses, by its CPU seconds so far: the least of a few looks of two seconds
+// each, since other load on the machine only adds to it (cold caches, more wake-ups). Ends with the first below
+// `enough`.
 inline double least_share(const std::function<double()>& cpu_seconds, double enough) {
   constexpr int kLooks = 4;
   double least = 1;
