@@ -41,6 +41,7 @@ RECORDS = "src/engine/record_sender.cc"
 AT_ONCE = "src/transport/host/lane_at_once.cc"
 TOLD = "src/engine/told_receives.cc"
 REMOVALS = "src/engine/region_removals.cc"
+WORKER = "src/engine/worker.cc"
 
 MUTANTS = [
     Mutant("a link is not fenced before its slices move", LINKS,
@@ -50,6 +51,9 @@ MUTANTS = [
            "if (!both && entry.op != transport::Op::read) return;", "", "Survives.*:Visible.*"),
     Mutant("the immediates that arrived are forgotten on failover", COMPLETION,
            "entry.immediate < link.immediates_there", "false", "Visible.Counters*"),
+    Mutant("who says goodbye is down before its acknowledgements are heard", WORKER,
+           "after(now_, kLastEnds)", "after(now_, 0)", "Goodbye.*"),
+    Mutant("a goodbye is held up by what never comes", WORKER, "awaits && now_ < one.until", "awaits", "Goodbye.*"),
     Mutant("a proof is not compared", PROOF,
            "if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))", "if (false && read != nullptr)",
            "Checks.*"),
