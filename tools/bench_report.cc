@@ -60,6 +60,7 @@ Fields fields(const Row& row) {
           {"memory", row.memory, true},
           {"path_description", row.path_description, true},
           {"cores_busy", row.busy.empty() ? "false" : "true"},
+          {"p99_cores_busy", row.busy.empty() && !row.late ? "false" : "true"},
           {"involuntary_switches_per_second", fmt::format("{:.1f}", row.cores.switches_per_second)},
           {"stolen_share", fmt::format("{:.3f}", row.cores.stolen)}};
 }
