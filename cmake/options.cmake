@@ -6,7 +6,7 @@ set(FAIRWAY_PYTHON_FOLDER "" CACHE STRING "Where below the prefix cmake --instal
 option(FAIRWAY_PACKAGES "Let cpack make Debian packages (make packages)" OFF)
 option(FAIRWAY_PRECOMPILE "Parse the headers that most files include once; hides a missing #include (clang)" OFF)
 set(FAIRWAY_OUTER_OPTIONS "" CACHE STRING "Options of the compiler for what no transfer passes through: models and pictures of machines, the doctor, the tool, the tests")
-option(FAIRWAY_QUICK_KERNELS "Large kernels as PTX alone: less time in nvcc, seconds more when a GPU first gets them" OFF)
+option(FAIRWAY_QUICK_KERNELS "Large kernels as PTX alone, hardly optimised: less time in nvcc, seconds more when a GPU first gets them" OFF)
 set(FAIRWAY_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread; several times slower")
 
 if(NOT CMAKE_BUILD_TYPE)
