@@ -66,7 +66,7 @@ TEST(SimulatedCollectives, InLevelsAreRightAndCostWhatTheFormulasSay) {
 }
 
 TEST(SimulatedCollectives, AreRightAndCostWhatTheFormulasSayOnSixtyFourRanks) {
-  expect_all_as_the_formulas_say(64, 256U << 10);
+  expect_all_as_the_formulas_say(64, 64U << 10);
 }
 
 // A communicator holds a transfer of the engine for each other rank. With what little is left then, 512 ranks took up
