@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 help:
 	@echo 'make demo     build what users install and show it moving bytes'
-	@echo 'make test     build once and test: every label, 5,000 simulated seeds, one guest, the demo, the format; within 10 minutes'
+	@echo 'make test     build once and test: every label, 5,000 simulated seeds, one guest, the demo, the format; 12 minutes on two cores'
 	@echo '                LABEL=unit      only tests of this label, and only what they need is built'
 	@echo '                                (unit conformance process fault model rdma_vm gpu repository; iwarp: optional)'
 	@echo '                MATCH=Stripe    only cases whose names match this regular expression'
