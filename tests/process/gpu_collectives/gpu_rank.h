@@ -29,8 +29,10 @@ class GpuRank {
   GpuRank(const GpuRank&) = delete;
   GpuRank& operator=(const GpuRank&) = delete;
 
+  // Ends the communicator, too: the other ranks would wait for this one.
   bool fail(const std::string& what) {
     std::fprintf(stderr, "rank %d: %s\n", group.rank(), what.c_str());
+    group.abort();
     return well = false;
   }
   bool expect(const Status& status, const char* what) {
