@@ -11,7 +11,7 @@
 namespace fairway::promises {
 namespace {
 
-// Tells the ends of slices, and behind them that of their link, `late` after they came. Like a busy host's kernel.
+// Tells the ends of slices, and behind them that of their link, `late` after they came.
 class LateRelay final : public Relay {
  public:
   LateRelay(std::unique_ptr<transport::Transport> below, const Time& late) : Relay(std::move(below)), late_(late) {}
