@@ -60,7 +60,7 @@ def on_host(program):
     for pause in PAUSES_US:
         inside = {}
         if program:
-            lines = subprocess.run([program, str(HOST_PAGES), str(pause)], check=True, capture_output=True, text=True).stdout
+            lines = output_of([program, str(HOST_PAGES), str(pause)])
             inside = {(int(page), int(count)): took for page, count, *took in map(str.split, lines.splitlines())}
         for page in HOST_PAGE_BYTES:
             for count in (1000, 10000, HOST_PAGES):
@@ -89,12 +89,23 @@ def timed(work, settled=True):
     return time.perf_counter() - started
 
 
+def output_of(command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        sys.exit(f"gpu_pages.py: {command[0]}: {error.strerror}; give the program that bench/pages_cost.cc is built to")
+    if done.returncode != 0 or not done.stdout:
+        sys.exit(f"gpu_pages.py: {' '.join(command)} ended with {done.returncode} and without figures: {done.stderr.strip()}")
+    return done.stdout
+
+
 def main():
     if sys.argv[1:2] == ["--host"]:
         return on_host(sys.argv[2] if len(sys.argv) > 2 else None)
-    most = int(sys.argv[1]) if len(sys.argv) > 1 else 50000
-    if most < 1:
-        sys.exit(f"{most} pages: give at least 1")
+    count = sys.argv[1] if len(sys.argv) > 1 else "50000"
+    if not count.isdecimal() or int(count) < 1:
+        sys.exit(f"gpu_pages.py: {count}: give a number of pages, at least 1, or --host [program]")
+    most = int(count)
     if not torch.cuda.is_available():
         sys.exit("torch sees no GPU")
     owner, address = start_owner(OWNER, most * PAGE_BYTES)
