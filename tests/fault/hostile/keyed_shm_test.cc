@@ -14,6 +14,7 @@
 
 #include "scene.h"
 #include "seams.h"
+#include "support/sanitized.h"
 #include "transport/host/handshake.h"
 
 // Attacks by a peer on the same host that knows the job's key.
