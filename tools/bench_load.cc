@@ -18,13 +18,14 @@
 
 namespace fairway::tool::bench {
 
-Result<LoadEngine> LoadEngine::open(EngineOptions options, const std::string& path, std::uint64_t bytes) {
+Result<LoadEngine> LoadEngine::open(EngineOptions options, const LoadPlan& plan, const std::string& path,
+                                    std::uint64_t bytes) {
   use_only(options, {path});
   auto engine = Engine::open(options);
   if (!engine) return engine.status();
-  const auto ours = engine->allocate(bytes, Access::none);
+  auto ours = open_memory(*engine, plan.from, bytes, Access::none);
   if (!ours) return ours.status();
-  return LoadEngine{std::move(*engine), *ours};
+  return LoadEngine{std::move(*engine), std::move(*ours)};
 }
 
 Result<LoadTarget> LoadTarget::meet(Engine& engine, const std::string& address) {
@@ -36,7 +37,7 @@ Result<LoadTarget> LoadTarget::meet(Engine& engine, const std::string& address) 
 }
 
 Status write_once(LoadEngine& from, const LoadTarget& to, std::uint64_t size) {
-  const auto id = from.engine.write(to.peer, Extent{{from.ours.id, 0, size}, {to.memory.id, 0}});
+  const auto id = from.engine.write(to.peer, Extent{{from.ours.region.id, 0, size}, {to.memory.id, 0}});
   if (!id) return id.status();
   const auto done = from.engine.wait(*id, std::chrono::seconds(30));
   return done ? done->status : done.status();
@@ -49,7 +50,8 @@ double percentile_of(std::vector<double>& values, double part) {
 }
 
 Status serve_load(const LoadServe& serve, const std::function<void(const std::string&)>& say) {
-  std::vector<Engine> open;
+  std::vector<NamedMemory> held;
+  std::vector<Engine> open;  // closed before their memory is freed
   std::string addresses;
   for (unsigned i = 0; i < serve.engines; ++i) {
     EngineOptions options;
@@ -58,9 +60,10 @@ Status serve_load(const LoadServe& serve, const std::function<void(const std::st
     if (!serve.listen.empty()) options.listen = serve.listen;
     auto engine = Engine::open(options);
     if (!engine) return engine.status();
-    const auto region = engine->allocate(serve.bytes, Access::all);
-    if (!region) return region.status();
-    if (Status status = engine->publish(kLoadMemory, *region); !status) return status;
+    auto memory = open_memory(*engine, serve.memory, serve.bytes, Access::all);
+    if (!memory) return memory.status();
+    if (Status status = engine->publish(kLoadMemory, memory->region); !status) return status;
+    held.push_back(std::move(*memory));
     addresses += (addresses.empty() ? "" : " ") + engine->address();
     open.push_back(std::move(*engine));
   }
@@ -69,11 +72,17 @@ Status serve_load(const LoadServe& serve, const std::function<void(const std::st
   return {};
 }
 
+LoadServe serve_of(const LoadPlan& plan, const std::string& path, unsigned engines, std::uint64_t bytes,
+                   const std::string& listen) {
+  return {path, engines, bytes, listen, plan.to, plan.rdma};
+}
+
 std::vector<std::string> words_of(const LoadServe& serve) {
   std::vector<std::string> words{"bench",   "load",
                                  "--via",   serve.path,
                                  "--serve", fmt::format("{}", serve.engines),
-                                 "--bytes", fmt::format("{}", serve.bytes)};
+                                 "--bytes", fmt::format("{}", serve.bytes),
+                                 "--to",    serve.memory};
   if (!serve.listen.empty()) words.insert(words.end(), {"--listen", serve.listen});
   const auto flags = tool::words_of(serve.rdma);
   words.insert(words.end(), flags.begin(), flags.end());
@@ -128,7 +137,7 @@ struct LoadOptions {
   std::vector<std::string> via{"shm", "tcp"}, only;
   double seconds = 2;
   bool progress = false;
-  std::string json, listen;
+  std::string json, listen, from = "shared", to = "shared";
   unsigned serve = 0;
   std::uint64_t bytes = 4096;
   RdmaOptions rdma;
@@ -138,7 +147,7 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
   if (options.serve != 0) {
     const auto say = [&](const std::string& line) { tool.print(line + "\n"); };
     const Status status =
-        serve_load({options.via.front(), options.serve, options.bytes, options.listen, options.rdma}, say);
+        serve_load({options.via.front(), options.serve, options.bytes, options.listen, options.to, options.rdma}, say);
     if (!status) say(std::string(kCannot) + status.message());  // it failed before it had an address
     return Exit::done;
   }
@@ -147,6 +156,8 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
   Meter meter(tool, options.progress);
   LoadPlan plan;
   plan.paths = options.via;
+  plan.from = options.from;
+  plan.to = options.to;
   plan.seconds = options.seconds;
   plan.rdma = options.rdma;
   std::vector<LoadRow> rows;
@@ -186,6 +197,7 @@ void add_bench_load(Tool& tool, CLI::App& bench) {
       bench, "load", "Measure the cost of submit, latency on busy cores, idle engines, failure detection");
   const auto options = std::make_shared<LoadOptions>();
   add_via(command, options->via, "Transports, one after the other (default: shm,tcp)", Via::transports);
+  add_memories(command, options->from, options->to);
   add_names(command, "--only", options->only, "Measure only these (default: all)", {"busy", "submit", "idle", "life"});
   command.add_option("--seconds", options->seconds, "Least time to measure each row")
       ->check(number_in(0.0, 3600.0))

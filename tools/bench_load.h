@@ -28,6 +28,7 @@ struct LoadRow {
 
 struct LoadPlan {
   std::vector<std::string> paths;                           // transports
+  std::string from = "shared", to = "shared";               // memory here and of the other process (bench_memory.h)
   double seconds = 2;                                       // of each measurement
   std::function<Status(const std::string& what)> progress;  // before each measurement; cancelled on Ctrl-C
   RdmaOptions rdma;
@@ -46,8 +47,12 @@ struct LoadServe {
   unsigned engines = 1;
   std::uint64_t bytes = 4096;  // of each one's memory
   std::string listen;          // with one engine; empty: anywhere
+  std::string memory = "shared";
   RdmaOptions rdma;
 };
+// What serves the plan over that path.
+LoadServe serve_of(const LoadPlan& plan, const std::string& path, unsigned engines, std::uint64_t bytes,
+                   const std::string& listen = {});
 Status serve_load(const LoadServe& serve, const std::function<void(const std::string&)>& say);
 std::vector<std::string> words_of(const LoadServe& serve);  // that start it
 

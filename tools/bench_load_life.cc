@@ -33,11 +33,11 @@ double cpu_seconds() {
 Status idle_over(const LoadPlan& plan, const std::string& path, std::vector<LoadRow>& rows) {
   if (Status status = plan.progress(fmt::format("idle {}", path)); !status) return status;
   OtherProcess others;
-  const auto addresses = others.start(words_of({path, kPeers, 4096, {}, plan.rdma}));
+  const auto addresses = others.start(words_of(serve_of(plan, path, kPeers, 4096)));
   if (!addresses) return addresses.status();
   EngineOptions options;
   options.rdma = plan.rdma;
-  auto from = LoadEngine::open(options, path, 4096);
+  auto from = LoadEngine::open(options, plan, path, 4096);
   if (!from) return from.status();
   std::istringstream words(*addresses);
   for (std::string address; words >> address;)
@@ -103,8 +103,7 @@ enum class LifeEnd : std::uint8_t { killed, killed_large, frozen };  // large: w
 // A peer is started, connected and killed; started again at the same address, connected and written to; frozen.
 Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& path, LifeEnd end, Life& life) {
   OtherProcess other;
-  const auto address =
-      other.start(words_of({path, 1, end == LifeEnd::killed_large ? kLoadBytes : 4096, {}, plan.rdma}));
+  const auto address = other.start(words_of(serve_of(plan, path, 1, end == LifeEnd::killed_large ? kLoadBytes : 4096)));
   if (!address) return address.status();
   const auto to = LoadTarget::meet(from.engine, *address);
   if (!to) return to.status();
@@ -124,7 +123,7 @@ Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& p
   std::vector<double>& told = end == LifeEnd::killed ? life.killed : life.killed_large;
   told.push_back(ms_until_down(from.engine, to->peer, start));
   if (Status status = late(told.back()); !status || end == LifeEnd::killed_large) return status;
-  const auto again = other.start(words_of({path, 1, 4096, *address, plan.rdma}));
+  const auto again = other.start(words_of(serve_of(plan, path, 1, 4096, *address)));
   if (!again) return again.status();
   start = Clock::now();
   const auto new_one = LoadTarget::meet(from.engine, *again);
@@ -137,12 +136,12 @@ Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& p
 Status life_over(const LoadPlan& plan, const std::string& path, std::vector<LoadRow>& rows) {
   if (Status status = plan.progress(fmt::format("peers of {} that end", path)); !status) return status;
   OtherProcess stays;
-  const auto address = stays.start(words_of({path, 1, 4096, {}, plan.rdma}));
+  const auto address = stays.start(words_of(serve_of(plan, path, 1, 4096)));
   if (!address) return address.status();
   EngineOptions options;
   options.peer_timeout = kBound;
   options.rdma = plan.rdma;
-  auto from = LoadEngine::open(options, path, 4096);
+  auto from = LoadEngine::open(options, plan, path, 4096);
   if (!from) return from.status();
   const auto to = LoadTarget::meet(from->engine, *address);
   if (!to) return to.status();

@@ -6,6 +6,7 @@
 #include "fairway/fairway.h"
 
 #include "bench_load.h"
+#include "bench_memory.h"
 #include "other_process.h"
 
 namespace fairway::tool::bench {
@@ -14,9 +15,10 @@ inline constexpr std::uint64_t kLoadBytes = 64u << 20;  // where much is wanted
 
 // An engine with memory of its own, for as many targets as it meets. Heavy: one per measurement.
 struct LoadEngine {
-  static Result<LoadEngine> open(EngineOptions options, const std::string& path, std::uint64_t bytes);
+  static Result<LoadEngine> open(EngineOptions options, const LoadPlan& plan, const std::string& path,
+                                 std::uint64_t bytes);
   Engine engine;
-  Region ours;
+  NamedMemory ours;
 };
 
 // A peer and its published memory, as an engine here knows them.

@@ -105,12 +105,12 @@ class BusyThreads {
 // Times only the call, for one write at a time.
 Status submit_over(const LoadPlan& plan, const std::string& path, bool awake, std::vector<LoadRow>& rows) {
   OtherProcess other;
-  const auto address = other.start(words_of({path, 1, kLoadBytes, {}, plan.rdma}));
+  const auto address = other.start(words_of(serve_of(plan, path, 1, kLoadBytes)));
   if (!address) return address.status();
   EngineOptions options;
   if (awake) options.spin = std::chrono::seconds(1);
   options.rdma = plan.rdma;
-  auto from = LoadEngine::open(options, path, kLoadBytes);
+  auto from = LoadEngine::open(options, plan, path, kLoadBytes);
   if (!from) return from.status();
   const auto to = LoadTarget::meet(from->engine, *address);
   if (!to) return to.status();
@@ -122,7 +122,7 @@ Status submit_over(const LoadPlan& plan, const std::string& path, bool awake, st
     while (times.size() < 100 || (Clock::now() < until && times.size() < 20'000)) {
       if (!awake) std::this_thread::sleep_for(std::chrono::microseconds(500));
       const auto start = Clock::now();
-      const auto id = from->engine.write(to->peer, Extent{{from->ours.id, 0, size}, {to->memory.id, 0}});
+      const auto id = from->engine.write(to->peer, Extent{{from->ours.region.id, 0, size}, {to->memory.id, 0}});
       times.push_back(us_since(start));
       if (!id) return id.status();
       const auto done = from->engine.wait(*id, std::chrono::seconds(30));
@@ -156,12 +156,12 @@ Status busy_over(const LoadPlan& plan, const std::string& path, fairway::Progres
   const bool caller = progress == fairway::Progress::caller;
   if (Status status = plan.progress(fmt::format("{} beside {} busy threads", path, busy)); !status) return status;
   OtherProcess other;
-  const auto address = other.start(words_of({path, 1, kBusySize, {}, plan.rdma}));
+  const auto address = other.start(words_of(serve_of(plan, path, 1, kBusySize)));
   if (!address) return address.status();
   EngineOptions options;
   options.progress = progress;
   options.rdma = plan.rdma;
-  auto from = LoadEngine::open(options, path, kBusySize);
+  auto from = LoadEngine::open(options, plan, path, kBusySize);
   if (!from) return from.status();
   const auto to = LoadTarget::meet(from->engine, *address);
   if (!to) return to.status();

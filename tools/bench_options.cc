@@ -77,10 +77,7 @@ void add_common_flags(CLI::App& command, BenchOptions& options) {
 }
 
 void add_memory_flags(CLI::App& command, BenchOptions& options) {
-  command.add_option("--from", options.from, std::string("Memory of this process: ") + kMemoryNames)
-      ->type_name("MEMORY")
-      ->check(memory_name());
-  command.add_option("--to", options.to, "Memory of the other process")->type_name("MEMORY")->check(memory_name());
+  add_memories(command, options.from, options.to);
   add_names(command, "--memory", options.kinds, "Kinds of memory for gpu:N in --from and --to, one after the other",
             {"device", "managed", "pinned", "pageable", "shared"});
 }

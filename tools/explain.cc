@@ -56,14 +56,7 @@ void add_explain(Tool& tool) {
   const auto options = std::make_shared<ExplainOptions>();
   command.add_option("ADDRESS", options->address,
                      "HOST:PORT of a running `fairway bench --listen` (default: starts a second process here)");
-  command.add_option("--from", options->from, std::string("Memory of this process: ") + kMemoryNames)
-      ->type_name("MEMORY")
-      ->check(memory_name())
-      ->capture_default_str();
-  command.add_option("--to", options->to, "Memory of the other process")
-      ->type_name("MEMORY")
-      ->check(memory_name())
-      ->capture_default_str();
+  add_memories(command, options->from, options->to);
   add_via(command, options->via, "Use only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
           Via::transports);
   command.add_option("--directory", options->directory,

@@ -230,6 +230,15 @@ CLI::Validator memory_name() {
   return check(wrong_memory);
 }
 
+void add_memories(CLI::App& command, std::string& from, std::string& to) {
+  const auto add = [&](const char* flag, std::string& memory, std::string sentence) {
+    if (!memory.empty()) sentence += " (default: " + memory + ")";
+    command.add_option(flag, memory, sentence)->type_name("MEMORY")->check(memory_name());
+  };
+  add("--from", from, std::string("Memory of this process: ") + kMemoryNames);
+  add("--to", to, "Memory of the other process");
+}
+
 CLI::Validator number_in(double least, double most) {
   const CLI::Range range(least, most);
   const auto wrong = [range, least, most](const std::string& text) {

@@ -50,6 +50,7 @@ CLI::Validator via_word(Via what);
 CLI::Validator memory_name();
 inline constexpr const char* kMemoryNames =
     "host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed";
+void add_memories(CLI::App& command, std::string& from, std::string& to);  // --from, --to
 
 // A number within limits; "nan" is none.
 CLI::Validator number_in(double least, double most);

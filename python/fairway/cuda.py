@@ -59,11 +59,20 @@ def _handle(stream):
     raise TypeError(f"stream is a cudaStream_t, torch's, CuPy's or has __cuda_stream__, not {type(stream).__name__}")
 
 
+_has_gpus = False  # torch has said so; it takes a while to say, and it stays true
+
+
+def _torch_has_gpus(torch):
+    global _has_gpus
+    _has_gpus = _has_gpus or torch.cuda.is_available()
+    return _has_gpus
+
+
 def _record(stream, gpu):
     """An event on `stream`, or on torch's current stream of that GPU when it is None; None: there is nothing to wait for."""
     torch = sys.modules.get("torch")
     if stream is None:
-        if torch is None or not torch.cuda.is_available():
+        if torch is None or not _torch_has_gpus(torch):
             return None
         stream = torch.cuda.current_stream(gpu)
     if torch is not None and isinstance(stream, torch.cuda.Stream):

@@ -60,7 +60,9 @@ void read_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gp
     }
   }
   if (stream.is_none() && !on_gpu) return;
-  const py::object event = py::module_::import("fairway.cuda").attr("_record")(stream, gpu);
+  // Looked up once, for good: code that is seldom run costs microseconds a call.
+  static PyObject* const record = py::object(py::module_::import("fairway.cuda").attr("_record")).release().ptr();
+  const py::object event = py::handle(record)(stream, gpu);
   if (event.is_none()) return;
   out.stream = event;
   out.stream_waits = !stream.is_none();
