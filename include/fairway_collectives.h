@@ -131,17 +131,19 @@ fairway_code fairway_communicator_run_all(fairway_communicator*, const fairway_c
 /* The operation's number, from 1 on. What the struct points at is borrowed as fairway::Collective says. */
 fairway_code fairway_communicator_start(fairway_communicator*, const fairway_collective*, uint64_t* operation,
                                         fairway_error**);
-int32_t fairway_communicator_test(fairway_communicator*,
-                                  uint64_t operation); /* 1: it has ended, or is none; makes progress */
+int32_t fairway_communicator_test(fairway_communicator*, uint64_t operation); /* 1: ended, or none; makes progress */
 fairway_code fairway_communicator_wait(fairway_communicator*, uint64_t operation, fairway_error**);
 fairway_code fairway_communicator_chosen(const fairway_communicator*, const fairway_collective*, int32_t* algorithm,
                                          fairway_error**);
 
-/* ---- GPU memory, as fairway::Communicator has it: use_gpu is collective ---- */
+/* ---- GPU memory, as fairway::Communicator has it: use_gpu and the calls of windows are collective ---- */
 fairway_code fairway_communicator_use_gpu(fairway_communicator*, int32_t gpu, fairway_error**);
 fairway_code fairway_communicator_stream_run(fairway_communicator*, const fairway_collective*, void* stream,
                                              fairway_error**); /* a cudaStream_t */
 fairway_code fairway_communicator_stream_status(fairway_communicator*, fairway_error**);
+fairway_code fairway_communicator_register_window(fairway_communicator*, void* memory, uint64_t size_bytes,
+                                                  uint64_t* window, fairway_error**); /* its number, from 1 on */
+fairway_code fairway_communicator_deregister_window(fairway_communicator*, uint64_t window, fairway_error**);
 
 /* ---- messages between two ranks; a timeout of 0: the communicator's ---- */
 fairway_code fairway_communicator_send(fairway_communicator*, const void* data, size_t size_bytes, int32_t to,

@@ -21,11 +21,12 @@
 #include "fairway/collectives.h"
 
 // Whether any value of many operations on GPU memory is ever wrong.
-//   chain RANKS VALUES SECONDS [busy]
+//   chain RANKS VALUES SECONDS [busy] [windows]
 // A process for each rank, with GPU rank modulo their number. 24 sums of u64 in place, one after the other, multiply each
 // value by RANKS each time. So a value that is wrong in one of them, such as one of an earlier operation, is wrong in the
 // end. Then all are compared, and others begin. busy: a process beside them keeps all GPUs at work, so that the ranks'
-// kernels are taken off them in between. Exit code 1: a value was wrong.
+// kernels are taken off them in between. windows: the values lie in one, which the ranks read. Exit code 1: a value was
+// wrong.
 namespace {
 
 using Value = unsigned long long;
@@ -73,7 +74,7 @@ struct Shared {  // between the processes
   std::_Exit(0);
 }
 
-void run(Shared& shared, int rank, int ranks, std::uint64_t count, double seconds) {
+void run(Shared& shared, int rank, int ranks, std::uint64_t count, double seconds, bool windows) {
   const auto meet = [&] {
     const std::uint64_t mine = shared.arrived.fetch_add(1), all = static_cast<std::uint64_t>(ranks);
     while (shared.arrived.load() < (mine / all + 1) * all) std::this_thread::yield();
@@ -98,7 +99,10 @@ void run(Shared& shared, int rank, int ranks, std::uint64_t count, double second
   for (int i = 0; i < ranks; ++i) addresses.emplace_back(shared.address[i]);
   auto group = fairway::Communicator::create(*engine, rank, addresses);
   FAIRWAY_CHECK(group.status());
-  FAIRWAY_CHECK(group->use_gpu(rank % devices));
+  fairway::GpuOptions gpu_options;
+  gpu_options.windows_from = 1;
+  FAIRWAY_CHECK(group->use_gpu(rank % devices, gpu_options));
+  if (windows) FAIRWAY_CHECK(group->register_window(values, count * sizeof(Value)).status());
 
   Value factor = 1;
   for (int i = 0; i < kChain; ++i) factor *= static_cast<Value>(ranks);
@@ -132,8 +136,18 @@ void run(Shared& shared, int rank, int ranks, std::uint64_t count, double second
 
 int main(int count, char** words) {
   const int ranks = count > 3 ? std::atoi(words[1]) : 0;
-  if (ranks < 2 || ranks > 8 || count > 5 || (count == 5 && std::strcmp(words[4], "busy") != 0)) {
-    std::fprintf(stderr, "chain RANKS VALUES SECONDS [busy], of 2 to 8 ranks\n");
+  bool busy = false, windows = false, good = ranks >= 2 && ranks <= 8;
+  for (int i = 4; i < count; ++i) {
+    const std::string word = words[i];
+    if (word == "busy")
+      busy = true;
+    else if (word == "windows")
+      windows = true;
+    else
+      good = false;
+  }
+  if (!good) {
+    std::fprintf(stderr, "chain RANKS VALUES SECONDS [busy] [windows], of 2 to 8 ranks\n");
     return 2;
   }
   void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -141,14 +155,13 @@ int main(int count, char** words) {
   auto& shared = *new (memory) Shared;
   std::vector<pid_t> children;
   for (int rank = 0; rank <= ranks; ++rank) {
-    if (rank == ranks && count < 5) break;
+    if (rank == ranks && !busy) break;
     children.push_back(::fork());
     if (children.back() != 0) continue;
     if (rank == ranks) keep_busy(shared);
-    run(shared, rank, ranks, std::strtoull(words[2], nullptr, 10), std::atof(words[3]));
+    run(shared, rank, ranks, std::strtoull(words[2], nullptr, 10), std::atof(words[3]), windows);
     std::_Exit(0);
   }
-  bool good = true;
   for (const pid_t child : children) {
     int status = 0;
     ::waitpid(child, &status, 0);

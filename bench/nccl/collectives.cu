@@ -25,7 +25,8 @@
 #include "nccl_best.cuh"
 
 // Collectives on GPU memory in CUDA graphs and launched one by one, in turns with each way of NCCL (nccl_best.cuh) in the
-// same run, in the form of nccl-tests (docs/collectives.md). NCCL's column is its fastest way, which the last one names.
+// same run, in the form of nccl-tests (docs/collectives.md): with memory anywhere, and in windows of the communicator.
+// NCCL's column is its fastest way, which the last one names; the ratio is to the faster of ours.
 //   collectives [--ranks N] [--operations all_reduce,...] [--from 8] [--to 1G] [--type f32|bf16] [--algorithm NAME]
 //               [--turns 3] [--alone] [--json FILE]
 // A process for each rank, with GPU rank modulo their number. --alone: without NCCL. Every value of each row is
@@ -60,7 +61,9 @@ class Rank {
     gpu_ = rank % devices;
     CUDA_CHECK(cudaSetDevice(gpu_));
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    const std::size_t room = options.to + 4096;
+    // Copy engines take up to a third more time for an allocation that is no multiple of 2 MiB (docs/GOTCHAS.md).
+    constexpr std::size_t kWhole = 2 << 20;
+    const std::size_t room = (options.to + 4096 + kWhole - 1) / kWhole * kWhole;
     for (unsigned char** buffer : {&input_, &output_}) {
       if (options.alone || nccl::library().ncclMemAlloc == nullptr)
         CUDA_CHECK(cudaMalloc(buffer, room));
@@ -102,6 +105,7 @@ class Rank {
     meet();
     if (json_ != nullptr) std::fclose(json_);
     used_.reset();
+    shown_.reset();
     group_.reset();
   }
 
@@ -110,8 +114,9 @@ class Rank {
     for (int kind = 0; kind < 5; ++kind) {
       if (("," + options_.operations + ",").find("," + std::string(kNames[kind]) + ",") == std::string::npos) continue;
       if (rank_ == 0)
-        std::printf("\n# %s\n# %12s %12s %6s %9s %10s %8s %8s %7s %10s %8s %8s %6s  NCCL's way\n", kNames[kind], "size", "count",
-                    "type", "how", "time (us)", "algbw", "busbw", "#wrong", "NCCL (us)", "busbw", "#wrong", "ratio");
+        std::printf("\n# %s\n# %12s %12s %6s %9s %10s %8s %8s %7s %12s %8s %7s %10s %8s %8s %6s  NCCL's way\n", kNames[kind],
+                    "size", "count", "type", "how", "time (us)", "algbw", "busbw", "#wrong", "windows (us)", "busbw", "#wrong",
+                    "NCCL (us)", "busbw", "#wrong", "ratio");
       for (std::size_t bytes = options_.from; bytes <= options_.to; bytes *= bytes < 4096 ? 8 : 4) {
         renew();
         for (const bool graph : {true, false}) row(kind, kNames[kind], bytes, graph);
@@ -132,7 +137,7 @@ class Rank {
   }
   [[nodiscard]] std::size_t width() const { return options_.type == "bf16" ? 2 : 4; }
 
-  void ours(int kind, std::size_t block) {
+  void ours(fairway::Communicator& group, int kind, std::size_t block) {
     static constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::all_gather,
                                                 CollectiveKind::reduce_scatter, CollectiveKind::all_to_all,
                                                 CollectiveKind::broadcast};
@@ -144,7 +149,7 @@ class Rank {
     call.type = width() == 2 ? fairway::DataType::bf16 : fairway::DataType::f32;
     if (kind == 0 && options_.algorithm == "one_shot") call.algorithm = fairway::Algorithm::one_shot;
     if (kind == 0 && options_.algorithm == "direct") call.algorithm = fairway::Algorithm::direct;
-    FAIRWAY_CHECK(used_->stream_run(call, stream_));
+    FAIRWAY_CHECK(group.stream_run(call, stream_));
   }
   void theirs(int way, int kind, std::size_t block) {
     const nccl::Type type = width() == 2 ? nccl::bfloat16 : nccl::float32;
@@ -153,11 +158,15 @@ class Rank {
 
   // Each row makes a capture, and the first six of a communicator have more memory: so there is another for each.
   void renew() {
-    auto made = group_->split(0);
-    FAIRWAY_CHECK(made.status());
-    auto next = std::make_unique<fairway::Communicator>(std::move(*made));
-    FAIRWAY_CHECK(next->use_gpu(gpu_));
-    used_ = std::move(next);
+    for (auto* each : {&used_, &shown_}) {
+      auto made = group_->split(0);
+      FAIRWAY_CHECK(made.status());
+      auto next = std::make_unique<fairway::Communicator>(std::move(*made));
+      FAIRWAY_CHECK(next->use_gpu(gpu_));
+      *each = std::move(next);
+    }
+    for (unsigned char* buffer : {input_, output_})
+      FAIRWAY_CHECK(shown_->register_window(buffer, options_.to).status());
   }
   template <class Enqueue>
   cudaGraphExec_t capture(int many, Enqueue enqueue) {
@@ -227,6 +236,7 @@ class Rank {
     std::sort(all.begin(), all.end());
     return all.empty() ? 0 : all[all.size() / 2];
   }
+  static constexpr std::size_t kOurs = 2;  // sides
   struct Side {  // Fairway, or a way of NCCL
     std::function<void()> enqueue;
     const char* name = "fairway";
@@ -241,8 +251,10 @@ class Rank {
     const std::size_t block = bytes / width() / (split ? ranks : 1);
     if (block == 0) return;
     const int many = bytes <= (1U << 20) ? 50 : bytes <= (64U << 20) ? 10 : 3;
-    std::vector<Side> sides(1);
-    sides[0].enqueue = [=, this] { ours(kind, block); };
+    std::vector<Side> sides(kOurs);
+    sides[0].enqueue = [=, this] { ours(*used_, kind, block); };
+    sides[1].enqueue = [=, this] { ours(*shown_, kind, block); };
+    sides[1].name = "fairway, windows";
     for (int way = 0; nccl_ != nullptr && way < nccl_->count(); ++way) {
       sides.push_back({[=, this] { theirs(way, kind, block); }, nccl_->name(way)});
       theirs(way, kind, block);
@@ -254,7 +266,8 @@ class Rank {
       for (Side& side : sides) {
         poison(kind, block);
         side.us.push_back(time(side.graph, many, side.enqueue));
-        if (&side == &sides[0]) FAIRWAY_CHECK(used_->stream_status());
+        FAIRWAY_CHECK(used_->stream_status());
+        FAIRWAY_CHECK(shown_->stream_status());
         side.wrong += wrong(kind, block);
       }
     for (Side& side : sides)
@@ -263,17 +276,18 @@ class Rank {
     const double all = static_cast<double>(block * width() * (split ? ranks : 1));
     const double n = static_cast<double>(ranks);
     const double factor = kind == 0 ? 2 * (n - 1) / n : kind == 4 ? 1 : (n - 1) / n;
-    const double us = median(sides[0].us);
-    std::printf("  %12.0f %12zu %6s %9s %10.2f %8.2f %8.2f %7llu", all, block, options_.type.c_str(),
+    const double us = median(sides[0].us), windows_us = median(sides[1].us);
+    std::printf("  %12.0f %12zu %6s %9s %10.2f %8.2f %8.2f %7llu %12.2f %8.2f %7llu", all, block, options_.type.c_str(),
                 in_graph ? "graph" : "launched", us, all / us / 1e3, all / us / 1e3 * factor,
-                static_cast<unsigned long long>(sides[0].wrong));
+                static_cast<unsigned long long>(sides[0].wrong), windows_us, all / windows_us / 1e3 * factor,
+                static_cast<unsigned long long>(sides[1].wrong));
     Side* best = nullptr;
     double best_us = 0;
-    for (std::size_t i = 1; i < sides.size(); ++i)
+    for (std::size_t i = kOurs; i < sides.size(); ++i)
       if (const double one = median(sides[i].us); best == nullptr || one < best_us) best = &sides[i], best_us = one;
     if (best != nullptr)
       std::printf(" %10.2f %8.2f %8llu %6.2f  %s", best_us, all / best_us / 1e3 * factor,
-                  static_cast<unsigned long long>(best->wrong), best_us / us, best->name);
+                  static_cast<unsigned long long>(best->wrong), best_us / std::min(us, windows_us), best->name);
     std::printf("\n");
     std::fflush(stdout);
     if (json_ == nullptr) return;
@@ -284,7 +298,7 @@ class Rank {
     for (std::size_t i = 0; i < sides.size(); ++i)
       std::fprintf(json_, "%s\"%s\": %.3f", i == 0 ? "" : ", ", sides[i].name, median(sides[i].us));
     std::fprintf(json_, "}, \"busbw\": %.2f, \"wrong\": %llu}\n", all / us / 1e3 * factor,
-                 static_cast<unsigned long long>(sides[0].wrong));
+                 static_cast<unsigned long long>(sides[0].wrong + sides[1].wrong));
     std::fflush(json_);
   }
 
@@ -296,7 +310,7 @@ class Rank {
   unsigned char *input_ = nullptr, *output_ = nullptr;
   unsigned long long* wrong_ = nullptr;
   std::unique_ptr<fairway::Engine> engine_;
-  std::unique_ptr<fairway::Communicator> group_, used_;
+  std::unique_ptr<fairway::Communicator> group_, used_, shown_;  // shown_: with windows
   std::unique_ptr<nccl::Ways> nccl_;  // null: --alone
   std::FILE* json_ = nullptr;
 };

@@ -141,19 +141,14 @@ enum class NcclUse : std::uint8_t { measured, never, always };
 struct GpuOptions {
   NcclUse nccl = NcclUse::measured;
   bool guarded = true;  // false: faster, but NCCL's operations have no deadline, and who never comes is not found
-  std::string nccl_library = {};  // empty: FAIRWAY_NCCL_LIBRARY, else the libnccl.so.2 that this process has loaded
-  std::string table = {};         // file; empty: one in the user's cache, for these GPUs and versions
+  std::string nccl_library = {};   // empty: FAIRWAY_NCCL_LIBRARY, else the libnccl.so.2 that this process has loaded
+  std::string table = {};          // file; empty: one in the user's cache, for these GPUs and versions
+  std::uint64_t windows_from = 0;  // bytes that a rank gets, of which windows are read; 0: as measured, on every rank
 };
 
-struct OperationId {
-  std::uint64_t number = 0;  // 0: none. Operations of a communicator are numbered from 1, the same on every rank
-  explicit operator bool() const { return number != 0; }
-};
-
-struct MessageId {
-  std::uint64_t number = 0;  // 0: none
-  explicit operator bool() const { return number != 0; }
-};
+using OperationId = NumberId<struct OperationOfId>;  // of a communicator, from 1, the same on every rank
+using WindowId = NumberId<struct WindowOfId>;        // the same
+using MessageId = NumberId<struct MessageOfId>;
 
 // Why a communicator ended.
 struct CollectiveFailure {
@@ -207,7 +202,7 @@ class FAIRWAY_API Communicator {
   Status wait(OperationId operation);
 
   // ---- GPU memory, among at most 8 ranks of one host whose GPUs reach each other ----
-  // Collective: each rank with its GPU, as CUDA numbers them. Takes 15.8 MiB of its memory, and milliseconds (with NCCL
+  // Collective: each rank with its GPU, as CUDA numbers them. Takes 15.9 MiB of its memory, and milliseconds (with NCCL
   // more of both); may wait for running kernels. unsupported, on every rank: one of them cannot, and which.
   Status use_gpu(int gpu, const GpuOptions& options = {});
   // Collective, after use_gpu(): measures operations of up to so many bytes by Fairway and NCCL in turns; rank 0 writes
@@ -215,6 +210,12 @@ class FAIRWAY_API Communicator {
   Result<std::string> measure_gpu(std::size_t most_bytes = 64 << 20, bool compare = false);
   // Who would do an operation on a stream, or in a capture, and why.
   [[nodiscard]] std::string explain_stream(const Collective& operation, bool captured = false) const;
+  // Shows memory of that GPU (which CUDA must be able to lend) to the other ranks, as a window: many bytes in windows
+  // are read there, which is faster (docs/collectives.md), if they lie in the same window at the same offset on every
+  // rank: inputs (of a broadcast the output), and of all_reduce outputs, too. Collective. The memory stays until
+  // deregister_window(), also collective, once no stream and no graph uses it.
+  Result<WindowId> register_window(void* memory, std::uint64_t size_bytes);
+  Status deregister_window(WindowId window);
   // Enqueues an operation on a CUDA stream of that GPU (cudaStream_t, not the default one), also during capture. The
   // host does not wait. Every rank makes the same calls in the same order, on streams of the same pattern: barrier,
   // all_reduce, broadcast, all_gather, reduce_scatter, all_to_all. The timeout begins when the GPU does. After failures

@@ -5,44 +5,31 @@
 
 namespace fairway {
 
+// What ids are made of: a place of the engine's and who has it, or a number. Zeros: none.
+template <class What>
+struct SlotId {
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;
+  explicit operator bool() const { return generation != 0; }
+  auto operator<=>(const SlotId&) const = default;
+};
+template <class What>
+struct NumberId {
+  std::uint64_t number = 0;
+  explicit operator bool() const { return number != 0; }
+  auto operator<=>(const NumberId&) const = default;
+};
+
 // One session with one incarnation (process life) of a peer. A peer that restarted or was declared dead gets a new
 // PeerId; the old one keeps returning `stale_incarnation` or `peer_dead`.
-struct PeerId {
-  std::uint32_t slot = 0;
-  std::uint32_t generation = 0;  // 0: no peer
-  explicit operator bool() const { return generation != 0; }
-  auto operator<=>(const PeerId&) const = default;
-};
-
+using PeerId = SlotId<struct PeerOfId>;
 // One accepted transfer of this engine. Never reused within 2^32 transfers of its slot.
-struct TransferId {
-  std::uint32_t slot = 0;
-  std::uint32_t generation = 0;  // 0: no transfer
-  explicit operator bool() const { return generation != 0; }
-  auto operator<=>(const TransferId&) const = default;
-};
-
+using TransferId = SlotId<struct TransferOfId>;
 // Local memory registered with this engine.
-struct RegionId {
-  std::uint32_t slot = 0;
-  std::uint32_t generation = 0;  // 0: no region
-  explicit operator bool() const { return generation != 0; }
-  auto operator<=>(const RegionId&) const = default;
-};
-
+using RegionId = SlotId<struct RegionOfId>;
 // A peer's region, imported into this engine. Valid for the PeerId it was imported from.
-struct RemoteRegionId {
-  std::uint32_t slot = 0;
-  std::uint32_t generation = 0;  // 0: no region
-  explicit operator bool() const { return generation != 0; }
-  auto operator<=>(const RemoteRegionId&) const = default;
-};
-
+using RemoteRegionId = SlotId<struct RemoteRegionOfId>;
 // A region that kernels of this process can access, from Engine::map. Ids are never reused.
-struct MappingId {
-  std::uint64_t number = 0;  // 0: none
-  explicit operator bool() const { return number != 0; }
-  auto operator<=>(const MappingId&) const = default;
-};
+using MappingId = NumberId<struct MappingOfId>;
 
 }  // namespace fairway

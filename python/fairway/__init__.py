@@ -49,7 +49,7 @@ from ._fairway import (
     event,
     signal,
 )
-from .communicator import Communicator, _live as _communicators
+from .communicator import Communicator, Window, _live as _communicators
 from .errors import *  # noqa: F403
 from .errors import Error, Forked
 

@@ -1,11 +1,13 @@
 """Groups of ranks that move and combine arrays together (docs/collectives.md has what holds; docs/python.md the tour)."""
 
+# size: the calls of one class, most of which are words for help()
+
 import hashlib
 import math
 import weakref
 
 from . import cuda, errors
-from ._fairway import _Group
+from ._fairway import _Group, _View
 from .group_memory import _COMPLEX, _OPS, _TYPES, _Memory, _made
 
 _ADDRESS_BYTES = 256
@@ -42,6 +44,7 @@ class Communicator:
     def _adopt(self, group, engine, addresses, name, timeout):
         self._group, self._engine, self._addresses = group, engine, addresses
         self._name, self._timeout, self._peers, self._regroups, self._owns_engine = name, timeout, {}, 0, False
+        self._windows = {}  # what keeps their memory
         _live.add(self)
 
     @classmethod
@@ -190,6 +193,27 @@ class Communicator:
         """
         self._group.use_gpu(gpu)
 
+    def register_window(self, memory):
+        """Shows an array of this rank's GPU to the other ranks, which read it where it is; gives its Window. Collective, after use_gpu().
+
+        `memory` is torch's, CuPy's or anything with DLPack or __cuda_array_interface__, contiguous, of any shape and dtype.
+        Long operations with stream= are faster where their arrays are windows or parts of them, the same part on every rank
+        (docs/collectives.md). all_reduce needs its `out` in one, too; broadcast the array of every rank. Others go as before.
+        The communicator keeps the array until Window.deregister(), or until its own end if the Window is dropped. It returns
+        once every rank can read. What one rank's engine or GPU refuses raises at every rank, and the communicator goes on.
+        Raises InvalidArgument before use_gpu(), and on this rank alone of memory on the host or that is not contiguous.
+        """
+        shown = _Memory(memory, "memory", stream="any")
+        if not (shown.keep.on_gpu if isinstance(shown.keep, _View) else shown.keep.device.type == "cuda"):
+            raise errors._of("invalid_argument", "memory is on the host, and a window is a GPU's: make the array on the GPU of use_gpu(), or copy it there")
+        key = object()
+        self._windows[key] = shown
+        try:
+            return Window(self, self._group.register_window(shown.address, shown.nbytes), shown.nbytes, key)
+        except errors.Error:  # not Ctrl-C, after which the call goes on
+            self._windows.pop(key, None)
+            raise
+
     def stream_status(self):
         """Raises how an operation on a stream has failed, as far as this rank knows: call it once the stream has ended.
 
@@ -225,6 +249,7 @@ class Communicator:
     def close(self):
         """Ends it once what was started has ended. Other ranks that still need this one get an error."""
         self._group.close()
+        self._windows.clear()
         if self._owns_engine:
             self._engine.close()
 
@@ -360,3 +385,47 @@ class Communicator:
             raise _named(failed, f"{what} {direction}", rank, address) from None
         except errors.Error as failed:
             raise _named(failed, f"{what} {direction}", rank, address) from None
+
+
+class Window:
+    """GPU memory that the ranks of a communicator read where it is, from Communicator.register_window().
+
+    The communicator keeps the array until deregister() or its own end, also when the Window is dropped. `with` ends it;
+    after an exception it stays until the communicator's end, since the other ranks may not come.
+    """
+
+    def __init__(self, communicator, number, nbytes, key):
+        self._communicator, self._number, self._nbytes, self._key = communicator, number, nbytes, key
+
+    @property
+    def number(self):
+        """Which of the communicator's windows it is, from 1; the same on every rank."""
+        return self._number
+
+    @property
+    def nbytes(self):
+        """How many bytes this rank shows."""
+        return self._nbytes
+
+    def deregister(self):
+        """Ends it, and lets go of the array. Collective: it returns once no rank reads there any more.
+
+        Let the streams that use it end before, and launch no graph that does afterwards. Later operations go as without it.
+        Raises Revoked when it has ended before. After another error the array stays until the communicator's end.
+        """
+        if self._key is None:
+            raise errors._of("revoked", f"window {self._number} was deregistered; register_window() makes another")
+        self._communicator._group.deregister_window(self._number)
+        self._communicator._windows.pop(self._key, None)
+        self._key = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failed, *_):
+        if failed is None and self._key is not None:
+            self.deregister()
+
+    def __repr__(self):
+        state = ", deregistered" if self._key is None else ", over" if self._communicator.closed else ""
+        return f"<fairway.Window {self._number} of '{self._communicator.name}', {self._nbytes} bytes{state}>"

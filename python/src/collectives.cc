@@ -104,6 +104,19 @@ void stream_run(Group& group, const std::string& kind, std::uintptr_t input, std
   group.in_turn([=](Communicator& c) { return c.stream_run(call, reinterpret_cast<void*>(stream)); }, true);
 }
 
+// Its number. The call may go on after Ctrl-C, so it owns what it writes.
+std::uint64_t register_window(Group& group, std::uintptr_t address, std::uint64_t bytes) {
+  const auto window = std::make_shared<WindowId>();
+  group.in_turn(
+      [=](Communicator& c) {
+        const auto shown = c.register_window(reinterpret_cast<void*>(address), bytes);
+        if (shown) *window = *shown;
+        return shown.status();
+      },
+      false);
+  return window->number;
+}
+
 PyOperation start(const std::shared_ptr<Group>& group, const std::string& kind, std::uintptr_t input,
                   std::uintptr_t output, std::size_t count, const std::string& type, const std::string& op, int root,
                   const std::string& algorithm, std::optional<double> timeout, py::object keep, py::object result,
@@ -148,7 +161,7 @@ std::vector<const char*> pointers_to(const std::vector<std::string>& lines) {
 }  // namespace
 
 void bind_collectives(py::module_& module) {
-  const py::class_<PyView> view(module, "_View");
+  py::class_<PyView>(module, "_View").def_property_readonly("on_gpu", [](const PyView& v) { return v.view.on_gpu; });
   py::class_<Group, std::shared_ptr<Group>>(module, "_Group")
       .def(py::init(&open), py::arg("engine"), py::arg("rank"), py::arg("addresses"), py::arg("name"),
            py::arg("timeout"), py::arg("slot_bytes"), py::arg("first_immediate"))
@@ -182,6 +195,11 @@ void bind_collectives(py::module_& module) {
            })
       .def("stream_run", &stream_run)
       .def("stream_status", [](Group& g) { g.in_turn([](Communicator& c) { return c.stream_status(); }, true); })
+      .def("register_window", &register_window)
+      .def("deregister_window",
+           [](Group& g, std::uint64_t window) {
+             g.in_turn([=](Communicator& c) { return c.deregister_window({window}); }, false);
+           })
       .def_property_readonly("addresses", &Group::addresses)
       .def("abort", &Group::abort)
       .def("close", &Group::close)

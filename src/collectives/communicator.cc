@@ -33,6 +33,13 @@ Status Communicator::run(const Collective& operation) {
 Status Communicator::use_gpu(int gpu, const GpuOptions& options) {
   return state_->gpu.use_gpu(gpu, options).with_context("use_gpu");
 }
+Result<WindowId> Communicator::register_window(void* memory, std::uint64_t size_bytes) {
+  auto made = state_->gpu.register_window(memory, size_bytes);
+  return made ? std::move(made) : Status(made.status()).with_context("register_window");
+}
+Status Communicator::deregister_window(WindowId window) {
+  return state_->gpu.deregister_window(window).with_context("deregister_window");
+}
 Status Communicator::stream_run(const Collective& operation, void* stream) {
   return state_->gpu.run(operation, stream);
 }

@@ -81,7 +81,7 @@ struct ScratchHead {
 inline constexpr std::uint64_t kScratchHead = 4096;
 
 inline constexpr unsigned kUnitChannels = 64, kPieceChannels = 128, kThreads = 256,  // of a block, at most
-    kMostWarps = kThreads / 32;
+    kMostWarps = kThreads / 32, kReadChannels = 64, kReadThreads = 512;
 
 // A row of lines is what a warp writes or reads in one access: of each line's eight lanes seven have 16 bytes, and the
 // last 8 bytes and the flag.
@@ -94,6 +94,7 @@ struct PlaceHead {
   std::uint32_t grants;  // operations so far that were to have the area
   std::uint32_t unit_rounds[kUnitChannels];
   std::uint64_t line_round;           // this GPU's own, too
+  std::uint64_t phase_round;          // and this
   std::uint64_t grants_told[2];       // by rank 0, in turns: see grant_word()
   std::uint64_t entered[kMostRanks];  // by other ranks: see entered_word()
 };
@@ -109,6 +110,11 @@ struct AreaHead {
 };
 inline constexpr std::uint64_t kAreaHead = 1024;
 static_assert(sizeof(AreaHead) <= kAreaHead);
+
+// Of each place, written by other ranks: how far they are in what is read. phase_word() by block and sender.
+struct PhaseHead {
+  std::uint64_t phases[kReadChannels * kMostRanks];
+};
 
 // The area's last round (48 bits), the place that had it last, plus 1 (15), and whether an operation has it that rank 0
 // has not ended.
@@ -195,6 +201,15 @@ struct Call {
   Way way;  // by lines or pieces; by units always one_shot
   Combine combine;
   std::uint64_t* marks;  // mark_word() of this place; null: it writes none
+};
+
+// The argument of a kernel that reads what the others have: it meets them, combines what it reads if it combines, and
+// then meets them again. With call.part_bytes: of all_reduce, this rank's part.
+struct ReadCall {
+  Call call;
+  const unsigned char* inputs[kMostRanks];  // of the other ranks, as this GPU reaches them
+  std::uint64_t phases_at;                  // PhaseHead of the place
+  std::uint32_t ends;                       // the operation ends with this kernel; 0: others of it follow
 };
 
 }  // namespace fairway::collectives::gpu

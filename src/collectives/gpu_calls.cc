@@ -8,6 +8,7 @@
 
 #include "collectives/nccl_calls.h"
 #include "collectives/state.h"
+#include "sys/cuda_memory.h"
 
 namespace fairway::collectives {
 namespace {
@@ -127,6 +128,39 @@ Status GpuCalls::use_gpu(int number, const GpuOptions& options) {
   return {};
 }
 
+// What copies need is made with the first window.
+Status GpuCalls::begin_window(void* memory, std::uint64_t size_bytes, const std::string& name) {
+  if (!windows_) {
+    auto made = GpuReads::make(*on_gpus_);
+    if (!made) return made.status();
+    reads_ = std::move(*made);
+    windows_ = std::make_unique<GpuWindows>(parts_.engine, on_gpus_->device(), rank(), size());
+  }
+  const sys::CudaPointer pointer = sys::look_at(*on_gpus_->driver(), memory);
+  if (memory != nullptr && (pointer.kind != MemoryKind::device || pointer.device != on_gpus_->device()))
+    return {ErrorCode::invalid_argument,
+            fmt::format("memory: a window is memory of GPU {}, which this rank uses", on_gpus_->device())};
+  return windows_->begin(memory, size_bytes, name);
+}
+
+Result<WindowId> GpuCalls::register_window(void* memory, std::uint64_t size_bytes) {
+  if (Status status = parts_.group.may_start(); !status) return status;
+  if (!on_gpus_) return Status(ErrorCode::invalid_argument, "call use_gpu() first, on every rank");
+  const std::string name = fmt::format("collectives/{}/window{}", parts_.options.name, attempts_++);
+  Status status = agree(begin_window(memory, size_bytes, name));
+  if (status) status = agree(windows_->meet(parts_.lanes.members(), name, after(Clock::now(), parts_.options.timeout)));
+  if (status) return windows_->keep();
+  if (windows_) windows_->drop();
+  return status;
+}
+
+Status GpuCalls::deregister_window(WindowId window) {
+  if (Status status = parts_.group.may_start(); !status) return status;
+  if (!windows_) return {ErrorCode::not_found, "this communicator has no windows"};
+  if (Status status = agree(windows_->forget(window)); !status) return status;
+  return agree(windows_->end(window, parts_.options.timeout));
+}
+
 Status GpuCalls::run(const Collective& call, void* stream) {
   if (Status open = parts_.group.may_start(); !open) return open;
   if (on_gpus_ && (on_gpus_->failure() || by_nccl_->failure())) return status();
@@ -159,6 +193,7 @@ Status GpuCalls::run(const Collective& call, void* stream) {
 
 Status GpuCalls::launch(const Collective& call, Timeout timeout, void* stream) {
   const std::uint64_t digest = digest_of_call(call), number = parts_.started + 1;
+  if (const auto plan = reading_plan(call)) return reads_->enqueue(call, *plan, digest, number, timeout, stream);
   bool captured = false;
   if (by_nccl_->may_take(call)) {
     const auto source = on_gpus_->source_of(stream);
@@ -170,7 +205,15 @@ Status GpuCalls::launch(const Collective& call, Timeout timeout, void* stream) {
   return on_gpus_->launch(call, digest, number, timeout, stream);
 }
 
+std::optional<GpuReads::Plan> GpuCalls::reading_plan(const Collective& call) const {
+  if (!reads_ || by_nccl_->options().nccl == NcclUse::always) return {};
+  return GpuReads::plan(call, *windows_, rank(), size(), by_nccl_->options().windows_from);
+}
+
 std::string GpuCalls::explain(const Collective& call, bool captured) const {
+  if (const auto plan = reading_plan(call))
+    return fmt::format("{} of {} bytes: by Fairway, which reads it in window {}", to_string(call.kind),
+                       bytes_of_all(call, size()), plan->first.window.number);
   return by_nccl_ ? by_nccl_->explain(call, captured) : "use_gpu() was not called";
 }
 

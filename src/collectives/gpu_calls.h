@@ -8,6 +8,7 @@
 
 #include "collectives/clock.h"
 #include "collectives/gpu_group.h"
+#include "collectives/gpu_reads.h"
 #include "collectives/lanes.h"
 #include "collectives/progress.h"
 
@@ -44,6 +45,8 @@ class GpuCalls {
 
   // As the calls of Communicator.
   Status use_gpu(int number, const GpuOptions& options);
+  Result<WindowId> register_window(void* memory, std::uint64_t size_bytes);
+  Status deregister_window(WindowId window);
   Status run(const Collective& call, void* stream);
   Status status();
   [[nodiscard]] std::string explain(const Collective& call, bool captured) const;
@@ -63,14 +66,18 @@ class GpuCalls {
     return parts_.lanes.members()[static_cast<std::size_t>(member)].name;
   }
   Status open_nccl(const GpuGroup& on, const GpuOptions& options);
+  Status begin_window(void* memory, std::uint64_t size_bytes, const std::string& name);
+  [[nodiscard]] std::optional<GpuReads::Plan> reading_plan(const Collective& call) const;
   Status launch(const Collective& call, Timeout timeout, void* stream);
   Status give_up(const NcclFailure& failure);
 
   const Parts parts_;
   std::unique_ptr<GpuGroup> on_gpus_;          // null: use_gpu() was not called
   std::unique_ptr<NcclCalls> by_nccl_;         // with it
+  std::unique_ptr<GpuReads> reads_;            // with the first window
+  std::unique_ptr<GpuWindows> windows_;        // the same
   std::atomic<std::uint32_t*> stop_{nullptr};  // its word
-  std::uint32_t attempts_ = 0;                 // calls of use_gpu()
+  std::uint32_t attempts_ = 0;                 // calls of use_gpu() and register_window()
   Time looked_ = {};
 };
 

@@ -62,7 +62,8 @@ class Channel {
     if (lane() == 0) H::store(&area_head(rank())->piece_rounds[block_], round);
   }
   // The block has ended. The last block's end is the call's.
-  FAIRWAY_IN_KERNELS void leave() {
+  // `phase`: the last one of a call that reads; `ends`: else other kernels of the same call follow.
+  FAIRWAY_IN_KERNELS void leave(PhaseRound phase = 0, bool ends = true) {
     if (has_pieces()) meet();  // they are not read any more
     if (block_ == 0 && looks_ >= kLooksPerQuestion * kQuestionsPerHost) tell(&call_.told->waits, 0, 0);
     if (lane() != 0) return;
@@ -75,7 +76,8 @@ class Channel {
       if ((has_pieces() ? H::count(&own->ended_blocks) : H::count_only(&own->ended_blocks)) != call_.blocks) return;
       H::store(&own->ended_blocks, std::uint32_t{0});
     }
-    H::store(&own->calls, number_);
+    if (ends) H::store(&own->calls, number_);
+    if (phase != 0) H::store(&own->phase_round, phase);
     if (!has_area_) H::store(&own->line_round, last_line_round());
     if (call_.wants_area == 0) return;
     H::store(&own->grants, grant_);

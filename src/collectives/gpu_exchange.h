@@ -51,7 +51,7 @@ FAIRWAY_IN_KERNELS bool clears_place(Round round) {
 }
 
 // What a rank waits for, in errors.
-enum class Waits : std::uint32_t { start = 0, units = 1, pieces = 2, lines = 3 };
+enum class Waits : std::uint32_t { start = 0, units = 1, pieces = 2, lines = 3, phases = 4 };
 
 // ---- by units: 8 bytes and two flags that say that they are there, in one place, so no fence is needed ----
 //
@@ -220,6 +220,51 @@ FAIRWAY_IN_KERNELS bool exchange_pieces(Machine& machine, Round& round, std::uin
     if (has_more) tell_pieces(machine, to, digest);
   }
   return true;
+}
+
+// ---- by reading: bytes stay in their owner's memory, and the others read them there ----
+//
+// A channel is one block of each rank's kernel. In a phase every rank says that it has come so far, and waits for all
+// others. Behind the first phase they have entered, so what they have may be read; behind a later one it may be read
+// what they have written before it; and behind the last one they have read all that they want, so the memory is the
+// caller's again. One word for each sender is enough: who is heard of in phase p has heard of everybody's phase p - 1,
+// so that word is not needed any more.
+//
+//   tell_phase(to, word), load_phase(from): in no order, and acquiring
+
+using PhaseRound = std::uint64_t;  // from 1, of all phases of a place: 44 bits, which last for years
+
+FAIRWAY_IN_KERNELS std::uint64_t phase_word(PhaseRound round, std::uint64_t digest) {
+  return round << 20 | digest >> 44;
+}
+
+// Comes to a phase and waits for all others. False: it has failed.
+template <class Machine>
+FAIRWAY_IN_KERNELS bool meet_in_phase(Machine& machine, PhaseRound round, std::uint64_t digest) {
+  machine.meet();
+  bool good = true;
+  for (unsigned to = machine.lane(); to < machine.size(); to += machine.lanes()) {
+    if (to == machine.rank()) continue;
+    machine.release();
+    machine.tell_phase(to, phase_word(round, digest));
+  }
+  for (unsigned from = machine.lane(); good && from < machine.size(); from += machine.lanes()) {
+    if (from == machine.rank()) continue;
+    for (;;) {
+      const std::uint64_t word = machine.load_phase(from);
+      const PhaseRound theirs = word >> 20;
+      if (theirs >= round) {  // ahead: then it has found this rank's word right
+        good = theirs != round || word == phase_word(round, digest);
+        if (!good) machine.mismatch(from);
+        break;
+      }
+      if (machine.gives_up(from, Waits::phases)) {
+        good = false;
+        break;
+      }
+    }
+  }
+  return !machine.any(!good);
 }
 
 }  // namespace fairway::collectives::gpu

@@ -134,17 +134,20 @@ Status GpuGroup::get_ready(bool by_lines) {
   const CurrentContext current(cu, context_);
   Stream stream = nullptr;
   Status status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "making a stream");
-  gpu::Call nothing = {};
+  gpu::ReadCall nothing = {};  // begins with what the other kernels are given
   void* arguments[] = {&nothing};
-  const auto load = [&](const char* kind, sys::cuda::Function& kernel) {
-    const std::string name = fmt::format("fairway_{}_{}", family, kind);
+  const auto load = [&](const char* of, const char* kind, sys::cuda::Function& kernel) {
+    const std::string name = fmt::format("fairway_{}_{}", of, kind);
     if (status) status = cu.check(cu->cuModuleGetFunction(&kernel, module_, name.c_str()), "finding a kernel");
     if (status)
       status =
           cu.check(cu->cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr), "starting a kernel");
   };
-  for (std::size_t i = 0; i < kKernels; ++i) load(kKernelNames[i], kernels_[i]);
-  if (by_lines && size_ > 2) load("pass", passes_on_);
+  for (std::size_t i = 0; i < kKernels; ++i) {
+    load(family, kKernelNames[i], kernels_[i]);
+    load("read", kKernelNames[i], readers_[i]);
+  }
+  if (by_lines && size_ > 2) load(family, "pass", passes_on_);
   int compiled_for = 0;  // below 9.0 kernels cannot wait (gpu_kernels.cu); captures have it from 12.3 on
   if (cu.version() >= 12030 && cu->cuLaunchKernelEx != nullptr && cu->cuFuncGetAttribute != nullptr && status)
     wait_themselves_ =
@@ -234,23 +237,18 @@ Status GpuGroup::check_memory(const void* address, const char* name) const {
   return {};
 }
 
-Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
-                        void* stream, Part part) {
-  gpu::Work work = {};
-  if (!gpu::work_of(call.kind, work)) return {ErrorCode::unsupported, "it does not run on GPUs"};
-  if (part != Part::whole) work = gpu::Work::nothing;
+Result<gpu::Call> GpuGroup::call_of(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
+                                    void* stream) {
+  gpu::Call made = {};
+  if (!gpu::work_of(call.kind, made.work)) return Status(ErrorCode::unsupported, "it does not run on GPUs");
   const auto source = source_of(stream);
   if (!source) return source.status();
   const int place = places_.place_of(*source);
   if (place < 0)
-    return {ErrorCode::resource_exhausted,
-            fmt::format("a communicator serves {} streams and captures: make another one by split()",
-                        gpu::Layout::kPlaces)};
-  const std::uint64_t block_bytes = work == gpu::Work::nothing ? 0 : call.count * size_of(call.type);
-
-  gpu::Call made = {};
+    return Status(ErrorCode::resource_exhausted,
+                  fmt::format("a communicator serves {} streams and captures: make another one by split()",
+                              gpu::Layout::kPlaces));
   made.place = static_cast<std::uint32_t>(place);
-  const gpu::Route route = gpu::route_of(layout_, made.place, work, block_bytes, call.algorithm, by_lines_);
   for (std::size_t rank = 0; rank < mappings_.size(); ++rank) {
     const bool own = static_cast<int>(rank) == rank_;
     made.scratch[rank] =
@@ -259,7 +257,7 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   }
   made.input = static_cast<const unsigned char*>(call.input);
   made.output = static_cast<unsigned char*>(call.output);
-  made.count = combines(work) ? call.count : block_bytes;
+  made.count = combines(made.work) ? call.count : call.count * width_of(call);
   made.digest = digest;
   constexpr std::int64_t kMostUs = std::int64_t{1} << 50;
   made.nanoseconds = static_cast<std::uint64_t>(std::clamp<std::int64_t>(timeout.count(), 0, kMostUs)) * 1000;
@@ -268,43 +266,71 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.stop = &host_->stop;
   made.told = told_ + place;
   made.place_at = gpu::Layout::place_at(made.place);
+  made.rank = static_cast<std::uint32_t>(rank_);
+  made.size = static_cast<std::uint32_t>(size_);
+  made.root = static_cast<std::uint32_t>(call.root);
+  made.kind = static_cast<std::uint32_t>(call.kind);
+  made.combine = combine_of(call.reduction);
+  return made;
+}
+
+Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
+                        void* stream, Part part) {
+  auto filled = call_of(call, digest, number, timeout, stream);
+  if (!filled) return filled.status();
+  gpu::Call& made = *filled;
+  if (part != Part::whole) {
+    made.work = part == Part::entry ? gpu::Work::nothing : gpu::Work::mark;
+    made.marks = &host_->marks[made.place];
+  }
+  const std::uint64_t block_bytes = part == Part::whole ? call.count * width_of(call) : 0;
+  const gpu::Route route = gpu::route_of(layout_, made.place, made.work, block_bytes, call.algorithm, by_lines_);
   made.units = {layout_.own_of(made.place), layout_.unit_count};
   made.area = layout_.area;
   made.lines = route.lines;
   made.lines.at = made.units.at;
   made.area_lines = route.area_lines;
   if (part == Part::exit) made.lines.rounds = made.area_lines.rounds = 0;  // it exchanges nothing
-  made.rank = static_cast<std::uint32_t>(rank_);
-  made.size = static_cast<std::uint32_t>(size_);
-  made.root = static_cast<std::uint32_t>(call.root);
   made.blocks = route.blocks;
   made.wants_area = route.wants_area ? 1 : 0;
-  made.kind = static_cast<std::uint32_t>(call.kind);
-  made.work = part == Part::exit ? gpu::Work::mark : work;
-  made.marks = part == Part::whole ? nullptr : &host_->marks[place];
   made.way = route.way;
   made.part_bytes = route.part_bytes;
-  made.combine = combine_of(call.reduction);
+  sys::cuda::Function kernel = kernels_[combines(made.work) ? static_cast<std::size_t>(call.type) + 1 : 0];
+  if (made.work == gpu::Work::from_root && route.way == gpu::Way::two_shot) kernel = passes_on_;
+  return start(kernel, route.blocks, route.threads, stream, &made);
+}
 
-  sys::cuda::Function kernel = kernels_[combines(work) ? static_cast<std::size_t>(call.type) + 1 : 0];
-  if (work == gpu::Work::from_root && route.way == gpu::Way::two_shot) kernel = passes_on_;
-  void* arguments[] = {&made};
-  const sys::CudaDriver& cu = *driver_;
-  const CurrentContext current(cu, context_);
-  return cu.check(start(kernel, route.blocks, route.threads, static_cast<Stream>(stream), arguments),
-                  "starting a kernel");
+Result<gpu::ReadCall> GpuGroup::reading_call(const Collective& call, std::uint64_t digest, std::uint64_t number,
+                                             Timeout timeout, void* stream) {
+  const auto filled = call_of(call, digest, number, timeout, stream);
+  if (!filled) return filled.status();
+  gpu::ReadCall made = {};
+  made.call = *filled;
+  made.phases_at = layout_.phases_of(filled->place);
+  return made;
+}
+
+Status GpuGroup::start_reader(gpu::ReadCall& made, DataType type, bool combines, bool early, void* stream) {
+  return start(readers_[combines ? static_cast<std::size_t>(type) + 1 : 0], made.call.blocks,
+               combines ? gpu::kReadThreads : gpu::kRowLanes, stream, &made, early);
 }
 
 // Kernels that wait themselves for the end of what is ahead of them may be started before, which takes less time
 // ("CUDA C++ Programming Guide", programmatic dependent launch).
-int GpuGroup::start(sys::cuda::Function kernel, unsigned blocks, unsigned threads, Stream stream, void** arguments) {
+Status GpuGroup::start(sys::cuda::Function kernel, unsigned blocks, unsigned threads, void* stream, void* argument,
+                       bool early) {
   const sys::CudaDriver& cu = *driver_;
-  if (!wait_themselves_) return cu->cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr);
-  sys::cuda::LaunchAttribute early = {};
-  early.id = sys::cuda::kEarlyLaunch;
-  early.value = 1;
-  const sys::cuda::LaunchConfig config = {blocks, 1, 1, threads, 1, 1, 0, stream, &early, 1};
-  return cu->cuLaunchKernelEx(&config, kernel, arguments, nullptr);
+  const CurrentContext current(cu, context_);
+  const auto on = static_cast<Stream>(stream);
+  void* arguments[] = {argument};
+  if (!wait_themselves_ || !early)
+    return cu.check(cu->cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, on, arguments, nullptr),
+                    "starting a kernel");
+  sys::cuda::LaunchAttribute begins_early = {};
+  begins_early.id = sys::cuda::kEarlyLaunch;
+  begins_early.value = 1;
+  const sys::cuda::LaunchConfig config = {blocks, 1, 1, threads, 1, 1, 0, on, &begins_early, 1};
+  return cu.check(cu->cuLaunchKernelEx(&config, kernel, arguments, nullptr), "starting a kernel");
 }
 
 GpuGroup::Watched GpuGroup::watched() const {

@@ -49,6 +49,11 @@ class GpuGroup {
   // Enqueues `call`, as check() has accepted it.
   Status launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout, void* stream,
                 Part part = Part::whole);
+  // What the kernels of a call are told that read what the others have, and such a kernel. `combines`: call.blocks of
+  // it do; else it meets the others. `early`: a kernel is ahead of it in the stream, or what the caller has enqueued.
+  Result<gpu::ReadCall> reading_call(const Collective& call, std::uint64_t digest, std::uint64_t number,
+                                     Timeout timeout, void* stream);
+  Status start_reader(gpu::ReadCall& made, DataType type, bool combines, bool early, void* stream);
   // Whether kernels can access that.
   Status check_memory(const void* address, const char* name) const;
   // The first failure of this rank's kernels.
@@ -79,7 +84,11 @@ class GpuGroup {
   GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size,
            gpu::Told* told);
   Status prepare(const std::string& name);
-  int start(sys::cuda::Function kernel, unsigned blocks, unsigned threads, sys::cuda::Stream stream, void** arguments);
+  // What every kernel is told of a call, by any way.
+  Result<gpu::Call> call_of(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
+                            void* stream);
+  Status start(sys::cuda::Function kernel, unsigned blocks, unsigned threads, void* stream, void* argument,
+               bool early = true);
 
   Engine& engine_;
   const std::shared_ptr<const sys::CudaDriver> driver_;
@@ -96,6 +105,7 @@ class GpuGroup {
   std::vector<Mapping> mappings_;  // by rank
   sys::cuda::Module module_ = nullptr;
   std::array<sys::cuda::Function, kKernels> kernels_ = {};
+  std::array<sys::cuda::Function, kKernels> readers_ = {};
   sys::cuda::Function passes_on_ = nullptr;  // of a long broadcast among more than two
   bool wait_themselves_ = false;             // the kernels do, for what is ahead of them in their stream
 };

@@ -1,4 +1,4 @@
-#include "collectives/gpu_work.h"
+#include "collectives/gpu_reading.h"
 
 // The kernels of collectives on GPU memory: of each family one for what moves bytes, and one for each type that is
 // combined.
@@ -95,13 +95,21 @@ struct Gpu {
   }
 };
 
-template <class T, Family kFamily>
-__device__ __forceinline__ void run(const Call& call) {
-  // The driver may start it before the kernel ahead of it in the stream has ended (GpuGroup::start).
+// The driver may start a kernel before the one ahead of it in the stream has ended (GpuGroup::start).
+__device__ __forceinline__ void wait_for_stream() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+template <class T, Family kFamily>
+__device__ __forceinline__ void run(const Call& call) {
+  wait_for_stream();
   if (blockIdx.x < call.blocks) run_block<T, Gpu, kFamily>(call, blockIdx.x);
+}
+template <class T>
+__device__ __forceinline__ void read(const ReadCall& call) {
+  wait_for_stream();
+  if (blockIdx.x < call.call.blocks) read_block<T, Gpu>(call, blockIdx.x);
 }
 
 }  // namespace
@@ -112,11 +120,17 @@ __device__ __forceinline__ void run(const Call& call) {
       fairway_##family##_##name(const __grid_constant__ fairway::collectives::gpu::Call call) {         \
     fairway::collectives::gpu::run<type, fairway::collectives::gpu::Family::family>(call);              \
   }
+#define FAIRWAY_READ_KERNEL(name, type)                                                                \
+  extern "C" __global__ void __launch_bounds__(fairway::collectives::gpu::kReadThreads, 1)             \
+      fairway_read_##name(const __grid_constant__ fairway::collectives::gpu::ReadCall call) {          \
+    fairway::collectives::gpu::read<type>(call);                                                       \
+  }
 #define FAIRWAY_GROUP_KERNEL(name, type) \
   FAIRWAY_KERNEL(pair, name, type)       \
   FAIRWAY_KERNEL(few, name, type)        \
   FAIRWAY_KERNEL(many, name, type)       \
-  FAIRWAY_KERNEL(units, name, type)
+  FAIRWAY_KERNEL(units, name, type)      \
+  FAIRWAY_READ_KERNEL(name, type)
 FAIRWAY_GROUP_KERNEL(move, fairway::collectives::gpu::Byte)
 FAIRWAY_KERNEL(few, pass, fairway::collectives::gpu::PassedByte)
 FAIRWAY_KERNEL(many, pass, fairway::collectives::gpu::PassedByte)

@@ -42,7 +42,8 @@ Layout layout_of(int size) {
   area.flags_at = area.head_at + kAreaHead;
   area.pieces_at = lines(area.flags_at + std::uint64_t{kPieceChannels} * layout.size * sizeof(std::uint64_t));
   area.piece_bytes = static_cast<std::uint32_t>(line_of_each(kAreaBytes, pieces));
-  layout.bytes = area.pieces_at + kAreaBytes;
+  layout.phases_at = area.pieces_at + kAreaBytes;
+  layout.bytes = layout.phases_at + Layout::kPlaces * sizeof(PhaseHead);
   return layout;
 }
 
@@ -146,6 +147,33 @@ Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64
   }
   route.threads = warps * kRowLanes;
   return route;
+}
+
+std::optional<ReadRoute> read_route_of(std::uint32_t size, Work work, std::uint64_t block_bytes, std::uint64_t from) {
+  constexpr std::uint64_t kBytesOfReadBlock = 16U << 10, kMostChunks = 16, kChunk = 3U << 20;
+  constexpr std::uint64_t kPairChunks = 4, kPairChunk = 64U << 20;
+  if (size < 2 || work == Work::nothing || work == Work::mark) return {};
+  const bool is_whole = work == Work::reduce_to_all || work == Work::from_root;
+  if (from == 0) from = is_whole ? kWholeByReading : work == Work::reduce_to_each ? kReducedByReading : kMovedByReading;
+  const std::uint64_t gets = is_whole ? block_bytes : block_bytes * (size - 1);
+  if (gets == 0 || gets < from) return {};
+  ReadRoute route;
+  route.blocks = blocks_of(gets, kBytesOfReadBlock, kReadChannels);
+  if (work == Work::reduce_to_all) route.part_bytes = lines((block_bytes + size - 1) / size);
+  if (work == Work::from_root) {
+    // Each chunk costs the time of a meeting. The first one's is lost to those who pass it on, and to the root's copy
+    // of it, where it has one to make.
+    std::uint64_t chunks = size == 2 ? std::clamp<std::uint64_t>(block_bytes / kPairChunk, 1, kPairChunks) : 1;
+    while (size > 2 && chunks < kMostChunks && (chunks + 1) * (chunks + 1) * kChunk <= block_bytes) ++chunks;
+    route.part_bytes = lines((block_bytes + chunks - 1) / chunks);
+    route.chunks = static_cast<std::uint32_t>((block_bytes + route.part_bytes - 1) / route.part_bytes);
+  }
+  return route;
+}
+
+Range nth_part(std::uint64_t bytes, std::uint64_t part_bytes, std::uint64_t part) {
+  const std::uint64_t begin = std::min(bytes, part * part_bytes);
+  return {begin, std::min(part_bytes, bytes - begin)};
 }
 
 bool work_of(CollectiveKind kind, Work& out) {

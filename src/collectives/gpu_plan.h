@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "fairway/collectives.h"
@@ -20,9 +21,11 @@ struct Layout {
   std::uint64_t own_at = 0;  // what each place has for itself, for lines or units
   std::uint32_t unit_count = 0;
   Area area = {};  // for pieces, or for lines
+  std::uint64_t phases_at = 0;
   std::uint64_t bytes = 0;
 
   [[nodiscard]] static std::uint64_t place_at(std::uint32_t place) { return kScratchHead + place * kPlaceHead; }
+  [[nodiscard]] std::uint64_t phases_of(std::uint32_t place) const { return phases_at + place * sizeof(PhaseHead); }
   [[nodiscard]] static bool is_wide(std::uint32_t place) { return place < kWidePlaces; }
   [[nodiscard]] static std::uint64_t own_bytes(std::uint32_t place) { return is_wide(place) ? kWideBytes : kOwnBytes; }
   [[nodiscard]] std::uint64_t own_of(std::uint32_t place) const {
@@ -67,6 +70,25 @@ struct Route {
 Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, Algorithm asked,
                bool by_lines);
 
+// How an operation goes whose memory the other ranks read where it is.
+struct ReadRoute {
+  std::uint32_t blocks = 1;      // of the kernel that combines
+  std::uint64_t part_bytes = 0;  // of each rank's part of all_reduce; of a chunk of a broadcast
+  std::uint32_t chunks = 1;      // of a broadcast
+};
+// None: few bytes, for which the other ways take less time.
+// `from`: bytes that a rank gets, 0: as measured.
+std::optional<ReadRoute> read_route_of(std::uint32_t size, Work work, std::uint64_t block_bytes,
+                                       std::uint64_t from = 0);
+// [begin, begin + bytes) of a block, or of a chunk: part `part` of `parts`, each but the last ones `part_bytes` long.
+struct Range {
+  std::uint64_t begin = 0, bytes = 0;
+};
+Range nth_part(std::uint64_t bytes, std::uint64_t part_bytes, std::uint64_t part);
+
+// Of so many bytes that a rank gets, they are read where they are: in all_reduce and broadcast, in reduce_scatter, in
+// the others. Measured between two GPUs (docs/collectives.md).
+inline constexpr std::uint64_t kWholeByReading = 96U << 20, kReducedByReading = 24U << 20, kMovedByReading = 48U << 20;
 // Of more bytes to all other ranks together, the area is used. Where there are lines, a wide place has room for more.
 // Chosen from a few runs on two GPUs, not searched for (docs/collectives.md).
 inline constexpr std::uint64_t kMostByUnits = 96U << 10, kMostByLines = 160U << 10, kMostByWideLines = 256U << 10;

@@ -134,14 +134,14 @@ FAIRWAY_IN_KERNELS void send_pieces(C& channel, Round round, std::uint64_t block
   }
 }
 
-// Combines `bytes` at `own` with the pieces of the others, into each of to[0..count).
-template <class T, class C>
-FAIRWAY_IN_KERNELS void combine_pieces(C& channel, Round round, const unsigned char* own, std::uint64_t bytes,
-                                       unsigned char* const* to, unsigned count) {
+// Combines what of(rank) has, `bytes` of each, into each of to[0..count).
+template <class T, class C, class Of>
+FAIRWAY_IN_KERNELS void combine_bytes(C& channel, Of of, std::uint64_t bytes, unsigned char* const* to,
+                                      unsigned count) {
   constexpr unsigned kAtOnce = sizeof(T) < 4 ? 2 : 4;
   const Call& call = channel.call();
-  const auto of = [&](unsigned rank) { return rank == call.rank ? own : channel.pieces(call.rank, rank, round); };
-  bool aligned = is_wide<16>(own, 16);
+  bool aligned = true;
+  for (unsigned rank = 0; rank < call.size; ++rank) aligned = aligned && is_wide<16>(of(rank), 16);
   for (unsigned i = 0; i < count; ++i) aligned = aligned && is_wide<16>(to[i], 16);
   each_16_bytes<kAtOnce>(
       channel, bytes, aligned,
@@ -186,6 +186,15 @@ FAIRWAY_IN_KERNELS void combine_pieces(C& channel, Round round, const unsigned c
         FAIRWAY_NOT_UNROLLED
         for (unsigned i = 0; i < count; ++i) store_bytes(to[i] + at, bytes - at, sum);
       });
+}
+
+// Combines `bytes` at `own` with the pieces of the others.
+template <class T, class C>
+FAIRWAY_IN_KERNELS void combine_pieces(C& channel, Round round, const unsigned char* own, std::uint64_t bytes,
+                                       unsigned char* const* to, unsigned count) {
+  const unsigned rank = channel.call().rank;
+  combine_bytes<T>(
+      channel, [&](unsigned from) { return from == rank ? own : channel.pieces(rank, from, round); }, bytes, to, count);
 }
 
 // Bytes of the caller's memory that a block moves in one step: a round, or the two of two_shot.

@@ -98,16 +98,16 @@ class Graphs {
 
 // Runs `body` on so many ranks, all of whose GPUs have met. `timeout`: of operations.
 inline void run_gpu_ranks(int size, std::chrono::milliseconds timeout, const std::function<void(GpuRank&)>& body,
-                          int dies = -1) {
+                          int dies = -1, const GpuOptions& gpu_options = {}) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   ::setenv("FAIRWAY_STANDIN_DEVICES", "8", 0);
   GroupOptions options;
   options.size = size;
   options.transports = {"shm", "cuda"};
   options.communicator.timeout = timeout;
-  const auto ends = run_processes(options, [&body](Engine&, Communicator& communicator) {
+  const auto ends = run_processes(options, [&](Engine&, Communicator& communicator) {
     GpuRank rank(communicator);
-    if (rank.expect(communicator.use_gpu(rank.gpu), "use_gpu")) body(rank);
+    if (rank.expect(communicator.use_gpu(rank.gpu, gpu_options), "use_gpu")) body(rank);
     return rank.well ? 0 : 1;
   });
   for (std::size_t rank = 0; rank < ends.size(); ++rank)

@@ -134,6 +134,107 @@ class GpuCollectives(unittest.TestCase):
             2,
         )
 
+    def test_windows_show_arrays_until_they_end(self):
+        self.run_ranks(
+            """
+            import gc, weakref
+            group = together()
+            stream = gpu.stream()
+            me, size = group.rank, group.size
+            whole = gpu.allocate(4096 * (size + 1), bytes([me + 1]) * 4096 * (size + 1))
+            window = group.register_window(whole)
+            expect(type(window).__name__ == "Window" and window.number == 1 and window.nbytes == whole.nbytes, window)
+            expect(repr(window) == f"<fairway.Window 1 of '{group.name}', {whole.nbytes} bytes>", window)
+            group.all_gather(gpu.part(whole, 0, 4096), gpu.part(whole, 4096, 4096 * size), stream=stream)
+            gpu.synchronize(stream)
+            group.stream_status()
+            expect(gpu.read(whole)[4096:] == b"".join(bytes([rank + 1]) * 4096 for rank in range(size)))
+            window.deregister()
+            expect("deregistered" in repr(window), window)
+            try:
+                window.deregister()
+                raise AssertionError("no error")
+            except fairway.Revoked as error:
+                expect("window 1 was deregistered" in str(error), error)
+            # Nothing but the communicator keeps an array whose Window is dropped.
+            def keeps(how):
+                kept = gpu.part(whole, 0, 4096, "<f4", 4)
+                seen = weakref.ref(kept)
+                window = how(kept)
+                del kept
+                gc.collect()
+                expect(seen() is not None)
+                return seen, window
+            seen, second = keeps(group.register_window)
+            expect(second.number == 2)
+            second.deregister()
+            gc.collect()
+            expect(seen() is None, "kept after its window")
+            with group.register_window(whole) as third:
+                expect(third.number == 3)
+            expect("deregistered" in repr(third), third)
+            with group.register_window(whole) as fourth:
+                fourth.deregister()
+            try:
+                with group.register_window(whole) as fifth:
+                    raise KeyError
+            except KeyError:
+                expect("deregistered" not in repr(fifth), fifth)
+            dropped, _ = keeps(lambda kept: [group.register_window(kept), None][1])
+            held, last = keeps(group.register_window)
+            group.close()
+            gc.collect()
+            expect(dropped() is None and held() is None, "kept after its communicator")
+            expect("over" in repr(fifth), fifth)
+            try:
+                fifth.deregister()
+                raise AssertionError("no error")
+            except fairway.Error as error:
+                expect(not isinstance(error, fairway.Revoked), error)
+            """,
+            2,
+        )
+
+    def test_windows_that_make_no_sense_are_refused_and_the_group_goes_on(self):
+        self.run_ranks(
+            """
+            early = joined(name="early", transports=["shm", "cuda"])
+            x = array(np.ones(4, np.float32))
+            try:
+                early.register_window(x)
+                raise AssertionError("no error")
+            except fairway.InvalidArgument as error:
+                expect("use_gpu" in str(error), error)
+            early.close()
+            group = together()
+            every_other = gpu.part(x, 0, 8, "<f4", 4)
+            every_other.__cuda_array_interface__["strides"] = (8,)
+            for kind, words, memory in (
+                (fairway.InvalidArgument, "on the host, and a window is a GPU's: make the array on the GPU", np.ones(4)),
+                (fairway.InvalidArgument, "on the host", bytearray(16)),
+                (fairway.InvalidArgument, "not contiguous: pass a copy that is", every_other),
+                (fairway.InvalidArgument, "at least one byte", gpu.part(x, 0, 0)),
+                (fairway.InvalidArgument, "", "no memory"),
+            ):
+                try:
+                    group.register_window(memory)
+                except kind as error:
+                    expect(words in str(error), error)
+                else:
+                    raise AssertionError(words)
+            # What one rank is refused by its engine, the others hear.
+            try:
+                group.register_window(gpu.part(x, 0, 0) if group.rank else x)
+                raise AssertionError("no error")
+            except fairway.InvalidArgument as error:
+                expect("at least one byte" in str(error) and group.failure is None, error)
+            expect(group.register_window(x).number == 1)
+            expect(group.all_reduce(np.ones(2))[0] == 2)
+            group.close()
+            """,
+            2,
+        )
+
     def test_a_rank_that_dies_ends_kernels_long_before_their_deadline(self):
         """Nobody calls anything meanwhile: the communicator's own thread lets its engine hear of it."""
         self.run_ranks(

@@ -63,10 +63,6 @@ std::atomic<long> refused_copy{-1};
 std::atomic<void (*)(int device)> on_flush{nullptr};
 std::atomic<bool> copies_held{false};
 
-struct Happening {
-  std::atomic<bool> reached{false};
-};
-
 }  // namespace
 }  // namespace standin
 
@@ -415,7 +411,7 @@ int cuMemSetAccess(Address address, std::size_t size, const AccessDescription* a
   return kSuccess;
 }
 
-// ---- copies, streams, events ----
+// ---- copies, streams ----
 
 int cuMemcpy(Address to, Address from, std::size_t size) {
   if (no_context()) return kInvalidContext;
@@ -492,7 +488,7 @@ int cuStreamQuery(fairway::sys::cuda::Stream stream) {
   return kIllegalAddress;
 }
 int cuStreamSynchronize(fairway::sys::cuda::Stream stream) {
-  if (reinterpret_cast<standin::Stream*>(stream)->capture() != 0) return kCapturing;
+  if (reinterpret_cast<standin::Stream*>(stream)->capture() != nullptr) return kCapturing;
   return reinterpret_cast<standin::Stream*>(stream)->synchronize() ? kSuccess : kIllegalAddress;
 }
 int cuStreamWriteValue32_v2(fairway::sys::cuda::Stream stream, Address address, std::uint32_t value, unsigned) {
@@ -512,34 +508,6 @@ int cuStreamWaitValue32_v2(fairway::sys::cuda::Stream stream, Address address, s
 }
 int cuStreamGetCtx(fairway::sys::cuda::Stream stream, Context* context) {
   *context = contexts.of(reinterpret_cast<standin::Stream*>(stream)->device());
-  return kSuccess;
-}
-int cuEventCreate(Event* event, unsigned) {
-  *event = reinterpret_cast<Event>(new std::shared_ptr<Happening>(std::make_shared<Happening>()));
-  return kSuccess;
-}
-int cuEventRecord(Event event, fairway::sys::cuda::Stream stream) {
-  auto& happening = *reinterpret_cast<std::shared_ptr<Happening>*>(event);
-  happening = std::make_shared<Happening>();
-  reinterpret_cast<standin::Stream*>(stream)->post([happening] {
-    happening->reached.store(true);
-    happening->reached.notify_all();
-    return true;
-  });
-  return kSuccess;
-}
-int cuEventQuery(Event event) {
-  return (*reinterpret_cast<std::shared_ptr<Happening>*>(event))->reached.load() ? kSuccess : kErrorNotReady;
-}
-int cuEventDestroy_v2(Event event) {
-  delete reinterpret_cast<std::shared_ptr<Happening>*>(event);
-  return kSuccess;
-}
-int cuStreamWaitEvent(fairway::sys::cuda::Stream stream, Event event, unsigned) {
-  reinterpret_cast<standin::Stream*>(stream)->post([happening = *reinterpret_cast<std::shared_ptr<Happening>*>(event)] {
-    happening->reached.wait(false);
-    return true;
-  });
   return kSuccess;
 }
 

@@ -27,14 +27,14 @@ extern "C" {
 int cuCtxSynchronize();  // driver.cc
 
 int cuStreamGetId(cu::Stream stream, unsigned long long* id) {
-  if (of(stream).capture() != 0) return kCaptureUnsupported;  // as driver 580 answers
+  if (of(stream).capture() != nullptr) return kCaptureUnsupported;  // as driver 580 answers
   *id = of(stream).id();
   return 0;
 }
 int cuStreamGetCaptureInfo_v2(cu::Stream stream, int* status, unsigned long long* id, void*, void*, void*) {
-  const unsigned long long number = of(stream).capture();
-  *status = number != 0 ? fairway::sys::cuda::kCaptureActive : 0;
-  if (id != nullptr) *id = number;
+  const auto capture = of(stream).capture();
+  *status = capture != nullptr ? fairway::sys::cuda::kCaptureActive : 0;
+  if (id != nullptr) *id = capture == nullptr ? 0 : capture->number;
   return 0;
 }
 int cuThreadExchangeStreamCaptureMode(int* mode) {

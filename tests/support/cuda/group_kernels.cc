@@ -1,4 +1,4 @@
-#include "collectives/gpu_work.h"
+#include "collectives/gpu_reading.h"
 #include "support/cuda/cpu_block.h"
 #include "support/cuda/kernels.h"
 #include "support/cuda/memory.h"
@@ -18,50 +18,73 @@ unsigned char* reached(const void* address, std::uint64_t size, int device) {
   return range.shadow + (at - range.base);
 }
 
+// Makes the addresses of a call those of this process. False: the device does not reach them.
+bool find_memory(gpu::Call& call, std::uint64_t element, int device) {
+  for (unsigned rank = 0; rank < call.size; ++rank)
+    if ((call.scratch[rank] = reached(call.scratch[rank], gpu::kScratchHead, device)) == nullptr) return false;
+  const std::uint64_t block = call.count * element, all = block * call.size;
+  const bool to_each = gpu::is_to_each(call.work);
+  const bool gathers = call.work == gpu::Work::to_all || call.work == gpu::Work::to_each;
+  if (block != 0 && gpu::sends(call, call.rank)) {
+    call.input = reached(call.input, to_each ? all : block, device);
+    if (call.input == nullptr) return false;
+  }
+  if (block != 0 && call.work != gpu::Work::nothing) {
+    call.output = reached(call.output, gathers ? all : block, device);
+    if (call.output == nullptr) return false;
+  }
+  return true;
+}
+
+template <class T>
+std::function<bool()> read(int device, void** arguments) {
+  return [device, given = *static_cast<gpu::ReadCall*>(arguments[0])] {
+    gpu::ReadCall call = given;
+    if (call.call.blocks == 0) return true;
+    const std::uint64_t element = gpu::kCombines<T> ? sizeof(T) : 0;  // else other calls of the driver copy
+    if (!find_memory(call.call, element, device)) return false;
+    const bool to_each = gpu::is_to_each(call.call.work);
+    const std::uint64_t bytes = call.call.count * element * (to_each ? call.call.size : 1);
+    for (unsigned rank = 0; rank < call.call.size && bytes != 0; ++rank)
+      if (rank != call.call.rank && (call.inputs[rank] = reached(call.inputs[rank], bytes, device)) == nullptr)
+        return false;
+    for (unsigned i = 0; i < call.call.blocks; ++i) gpu::read_block<T, fairway::support::CpuBlock>(call, i);
+    return true;
+  };
+}
+
 template <class T, gpu::Family kFamily>
 std::function<bool()> run(int device, void** arguments) {
   return [device, given = *static_cast<gpu::Call*>(arguments[0])] {
     gpu::Call call = given;
     if (call.blocks == 0) return true;
-    for (unsigned rank = 0; rank < call.size; ++rank)
-      if ((call.scratch[rank] = reached(call.scratch[rank], gpu::kScratchHead, device)) == nullptr) return false;
-    const std::uint64_t block = call.count * sizeof(T), all = block * call.size;
-    const bool to_each = gpu::is_to_each(call.work);
-    const bool gathers = call.work == gpu::Work::to_all || call.work == gpu::Work::to_each;
-    if (block != 0 && gpu::sends(call, call.rank)) {
-      call.input = reached(call.input, to_each ? all : block, device);
-      if (call.input == nullptr) return false;
-    }
-    if (block != 0 && call.work != gpu::Work::nothing) {
-      call.output = reached(call.output, gathers ? all : block, device);
-      if (call.output == nullptr) return false;
-    }
+    if (!find_memory(call, sizeof(T), device)) return false;
     for (unsigned i = 0; i < call.blocks; ++i) gpu::run_block<T, fairway::support::CpuBlock, kFamily>(call, i);
     return true;
   };
 }
 
-#define KERNELS_OF(family)                                                  \
-  {"fairway_" #family "_move", run<gpu::Byte, gpu::Family::family>},        \
-      {"fairway_" #family "_i8", run<std::int8_t, gpu::Family::family>},    \
-      {"fairway_" #family "_u8", run<std::uint8_t, gpu::Family::family>},   \
-      {"fairway_" #family "_i16", run<std::int16_t, gpu::Family::family>},  \
-      {"fairway_" #family "_u16", run<std::uint16_t, gpu::Family::family>}, \
-      {"fairway_" #family "_i32", run<std::int32_t, gpu::Family::family>},  \
-      {"fairway_" #family "_u32", run<std::uint32_t, gpu::Family::family>}, \
-      {"fairway_" #family "_i64", run<std::int64_t, gpu::Family::family>},  \
-      {"fairway_" #family "_u64", run<std::uint64_t, gpu::Family::family>}, \
-      {"fairway_" #family "_f16", run<gpu::Half, gpu::Family::family>},     \
-      {"fairway_" #family "_bf16", run<gpu::Bfloat, gpu::Family::family>},  \
-      {"fairway_" #family "_f32", run<float, gpu::Family::family>}, {       \
-    "fairway_" #family "_f64", run<double, gpu::Family::family>             \
+#define KERNELS_OF(family, how)                                                                        \
+  {"fairway_" #family "_move", how(gpu::Byte)}, {"fairway_" #family "_i8", how(std::int8_t)},          \
+      {"fairway_" #family "_u8", how(std::uint8_t)}, {"fairway_" #family "_i16", how(std::int16_t)},   \
+      {"fairway_" #family "_u16", how(std::uint16_t)}, {"fairway_" #family "_i32", how(std::int32_t)}, \
+      {"fairway_" #family "_u32", how(std::uint32_t)}, {"fairway_" #family "_i64", how(std::int64_t)}, \
+      {"fairway_" #family "_u64", how(std::uint64_t)}, {"fairway_" #family "_f16", how(gpu::Half)},    \
+      {"fairway_" #family "_bf16", how(gpu::Bfloat)}, {"fairway_" #family "_f32", how(float)}, {       \
+    "fairway_" #family "_f64", how(double)                                                             \
   }
-constexpr Kernel kGroupKernels[] = {KERNELS_OF(pair),
-                                    KERNELS_OF(few),
-                                    {"fairway_few_pass", run<gpu::PassedByte, gpu::Family::few>},
-                                    KERNELS_OF(many),
-                                    {"fairway_many_pass", run<gpu::PassedByte, gpu::Family::many>},
-                                    KERNELS_OF(units)};
+#define AS_PAIR(type) run<type, gpu::Family::pair>
+#define AS_FEW(type) run<type, gpu::Family::few>
+#define AS_MANY(type) run<type, gpu::Family::many>
+#define AS_UNITS(type) run<type, gpu::Family::units>
+#define AS_READ(type) read<type>
+constexpr Kernel kGroupKernels[] = {KERNELS_OF(pair, AS_PAIR),
+                                    KERNELS_OF(few, AS_FEW),
+                                    {"fairway_few_pass", AS_FEW(gpu::PassedByte)},
+                                    KERNELS_OF(many, AS_MANY),
+                                    {"fairway_many_pass", AS_MANY(gpu::PassedByte)},
+                                    KERNELS_OF(units, AS_UNITS),
+                                    KERNELS_OF(read, AS_READ)};
 
 }  // namespace
 

@@ -13,9 +13,16 @@
 // The stand-in driver's streams: work in order, on one thread each, so that code which does not wait fails.
 namespace standin {
 
-// What a captured stream does, in order: streams that fork and join within a capture are not offered.
+// What captured streams do, one after the other in the order of the calls.
 struct Graph {
   std::vector<std::function<bool()>> work;
+};
+// Of the stream that began it, and of those that have waited for an event of it since.
+struct Capture {
+  unsigned long long number = 0;
+  std::mutex mutex;  // guards the graph
+  Graph graph;
+  std::atomic<bool> ended{false};
 };
 
 class Stream {
@@ -35,7 +42,10 @@ class Stream {
   void post(std::function<bool()> work) {        // returns false: it failed, and so does all later work
     {
       const std::lock_guard lock(mutex_);
-      if (capture_ != nullptr) return capture_->work.push_back(std::move(work));
+      if (const auto capture = capturing()) {
+        const std::lock_guard all(capture->mutex);
+        return capture->graph.work.push_back(std::move(work));
+      }
       queue_.push_back(std::move(work));
     }
     changed_.notify_all();
@@ -43,18 +53,28 @@ class Stream {
   // From here on work is kept, not done. `number`: of the capture.
   bool begin_capture(unsigned long long number) {
     const std::lock_guard lock(mutex_);
-    if (capture_ != nullptr) return false;
-    capture_ = std::make_unique<Graph>();
-    capture_number_ = number;
+    if (capturing()) return false;
+    capture_ = std::make_shared<Capture>();
+    capture_->number = number;
+    return true;
+  }
+  // The stream takes part in that capture until its end. False: in another one already.
+  bool join(const std::shared_ptr<Capture>& capture) {
+    const std::lock_guard lock(mutex_);
+    if (capturing() && capture_ != capture) return false;
+    capture_ = capture;
     return true;
   }
   std::unique_ptr<Graph> end_capture() {
     const std::lock_guard lock(mutex_);
-    return std::exchange(capture_, nullptr);
+    const auto capture = std::exchange(capture_, nullptr);
+    if (capture == nullptr || capture->ended.exchange(true)) return nullptr;
+    const std::lock_guard all(capture->mutex);
+    return std::make_unique<Graph>(std::move(capture->graph));
   }
-  unsigned long long capture() {  // 0: it does not capture
+  std::shared_ptr<Capture> capture() {  // null: it does not capture
     const std::lock_guard lock(mutex_);
-    return capture_ == nullptr ? 0 : capture_number_;
+    return capturing();
   }
   enum class State { idle, busy, failed };
   State state() {
@@ -68,6 +88,10 @@ class Stream {
   }
 
  private:
+  std::shared_ptr<Capture> capturing() {  // under the lock
+    if (capture_ != nullptr && capture_->ended) capture_ = nullptr;
+    return capture_;
+  }
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -97,8 +121,7 @@ class Stream {
   std::condition_variable changed_;
   std::deque<std::function<bool()>> queue_;
   bool running_ = false, failed_ = false, ends_ = false;
-  std::unique_ptr<Graph> capture_;  // null: it does not capture
-  unsigned long long capture_number_ = 0;
+  std::shared_ptr<Capture> capture_;  // null, or ended: it does not capture
   std::thread thread_;
 };
 

@@ -22,6 +22,7 @@ TEST(CGroupWrong, NullNeverCrashes) {
   fairway_communicator* made = nullptr;
   std::uint64_t operation = 0;
   std::int32_t algorithm = 0;
+  std::uint64_t window = 0;
   char** addresses = nullptr;
   fairway_collective barrier;
   fairway_collective_init(&barrier);
@@ -49,6 +50,8 @@ TEST(CGroupWrong, NullNeverCrashes) {
   refused(fairway_communicator_use_gpu(nullptr, 0, &error));
   refused(fairway_communicator_stream_run(nullptr, &barrier, nullptr, &error));
   refused(fairway_communicator_stream_status(nullptr, &error));
+  refused(fairway_communicator_register_window(nullptr, &algorithm, sizeof algorithm, &window, &error));
+  refused(fairway_communicator_deregister_window(nullptr, 1, &error));
   refused(fairway_exchange_addresses(nullptr, 0, 1, "a", 0, &addresses, &error));
   refused(fairway_exchange_addresses("/tmp", 0, 1, nullptr, 0, &addresses, &error));
   refused(fairway_exchange_addresses("/tmp", 0, 1, "a", 0, nullptr, &error));
@@ -59,6 +62,7 @@ TEST(CGroupWrong, NullNeverCrashes) {
     refused(fairway_communicator_run_all(group.get(), nullptr, 2, &error));
     refused(fairway_communicator_start(group.get(), &barrier, nullptr, &error));
     refused(fairway_communicator_stream_run(group.get(), nullptr, nullptr, &error));
+    refused(fairway_communicator_register_window(group.get(), &algorithm, sizeof algorithm, nullptr, &error));
     refused(fairway_communicator_start_send(group.get(), nullptr, 0, 0, 0, 0, nullptr, &error));
     refused(fairway_communicator_split(group.get(), 0, 0, nullptr, &error));
     refused(fairway_communicator_shrink(group.get(), nullptr, 1, &made, &error));

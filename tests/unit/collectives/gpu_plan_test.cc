@@ -34,8 +34,42 @@ TEST(GpuLayout, NothingOverlapsAndAllIsBelow16MiB) {
     EXPECT_GE(area.piece_bytes, 1024U);
     EXPECT_EQ(area.piece_bytes % 16, 0U);
     EXPECT_EQ(area.pieces_at % 16, 0U);
-    EXPECT_LE(area.pieces_at + kPieceChannels * kPiecePlaces * others * area.piece_bytes, layout.bytes);
+    EXPECT_LE(area.pieces_at + kPieceChannels * kPiecePlaces * others * area.piece_bytes, layout.phases_at);
+    EXPECT_EQ(layout.phases_of(Layout::kPlaces), layout.bytes);
   }
+}
+
+TEST(GpuReadRoute, ManyBytesAreReadWhereTheyAre) {
+  constexpr std::uint64_t kMany = 64U << 20;
+  EXPECT_FALSE(read_route_of(2, Work::nothing, 0, 1));
+  EXPECT_FALSE(read_route_of(1, Work::to_all, kMany));
+  EXPECT_FALSE(read_route_of(2, Work::to_all, 0, 1));
+  EXPECT_FALSE(read_route_of(2, Work::to_all, kMovedByReading - 1));
+  EXPECT_TRUE(read_route_of(2, Work::to_all, kMovedByReading));
+  EXPECT_TRUE(read_route_of(4, Work::to_each, kMovedByReading / 3 + 1)) << "the blocks of all others count";
+  EXPECT_FALSE(read_route_of(2, Work::reduce_to_all, kMany));
+  EXPECT_TRUE(read_route_of(2, Work::reduce_to_each, kMany));
+  EXPECT_TRUE(read_route_of(2, Work::reduce_to_all, 8, 1));
+}
+
+// Parts and chunks cover all bytes, once.
+TEST(GpuReadRoute, PartsCoverAll) {
+  for (const std::uint32_t size : {2U, 3U, 5U, 8U})
+    for (const std::uint64_t bytes :
+         {std::uint64_t{4}, std::uint64_t{1000}, std::uint64_t{128} << 20, (std::uint64_t{1} << 30) + 20})
+      for (const Work work : {Work::reduce_to_all, Work::from_root}) {
+        const auto route = read_route_of(size, work, bytes, 1);
+        ASSERT_TRUE(route);
+        EXPECT_TRUE(route->blocks >= 1 && route->blocks <= kReadChannels);
+        const std::uint64_t parts = work == Work::reduce_to_all ? size : route->chunks;
+        std::uint64_t at = 0;
+        for (std::uint64_t part = 0; part < parts; ++part) {
+          const Range range = nth_part(bytes, route->part_bytes, part);
+          EXPECT_TRUE(range.begin == at || range.bytes == 0) << size << " " << bytes << " " << part;
+          at += range.bytes;
+        }
+        EXPECT_EQ(at, bytes);
+      }
 }
 
 TEST(GpuPlaces, EachStreamAndCaptureHasItsOwn) {
