@@ -10,6 +10,7 @@
 #include "collectives/gpu_kernels.h"
 #include "collectives/lanes.h"
 #include "collectives/progress.h"
+#include "collectives/state.h"
 #include "sys/cuda_memory.h"
 
 namespace fairway::collectives {
