@@ -1,5 +1,5 @@
 // The time of one write of scattered pages for a C++ caller, from this process's first GPU to another process's memory on
-// the last GPU. bench/gpu_pages.py --beside runs it beside the same in Python. Prints a line for each page size and count:
+// the last GPU. bench/gpu_pages.py runs it beside the same in Python. Prints a line for each page size and count:
 // bytes, pages, and the medians of the call and of the wait behind it, microseconds.
 // Usage: pages [largest count (100000)] [threads | caller: who makes progress] [event: each write follows a CUDA event]
 #include <algorithm>
@@ -128,7 +128,8 @@ int main(int argc, char** argv) {
       options.progress = word == "caller" ? fairway::Progress::caller : fairway::Progress::threads;
     } else if (word == "event") {
       options.event = true;
-    } else if (options.most = std::strtoull(word.c_str(), &end, 10); *end != '\0' || options.most == 0) {
+    } else if (options.most = std::strtoull(word.c_str(), &end, 10);
+               *end != '\0' || options.most == 0 || word[0] == '-') {
       std::fprintf(stderr, "pages: %s: give a number of pages, threads or caller, event\n", word.c_str());
       return 2;
     }

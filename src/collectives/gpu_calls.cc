@@ -157,7 +157,16 @@ Result<WindowId> GpuCalls::register_window(void* memory, std::uint64_t size_byte
 Status GpuCalls::deregister_window(WindowId window) {
   if (Status status = parts_.group.may_start(); !status) return status;
   if (!windows_) return {ErrorCode::not_found, "this communicator has no windows"};
-  if (Status status = agree(windows_->forget(window)); !status) return status;
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(size()));
+  const Collective gather{
+      .kind = CollectiveKind::all_gather, .input = &window.number, .output = all.data(), .count = sizeof window.number};
+  if (Status status = parts_.group.run(gather); !status) return status;
+  for (int other = 0; other < size(); ++other)
+    if (const std::uint64_t theirs = all[static_cast<std::size_t>(other)]; theirs != window.number)
+      return {ErrorCode::invalid_argument,
+              fmt::format("window {}: {} ends window {}", window.number, name_of(other), theirs)};
+  if (Status status = windows_->forget(window); !status) return status;  // all ranks have the same ones
+  if (Status status = agree({}); !status) return status;
   return agree(windows_->end(window, parts_.options.timeout));
 }
 

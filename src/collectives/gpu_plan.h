@@ -80,7 +80,7 @@ struct ReadRoute {
 // `from`: bytes that a rank gets, 0: as measured.
 std::optional<ReadRoute> read_route_of(std::uint32_t size, Work work, std::uint64_t block_bytes,
                                        std::uint64_t from = 0);
-// [begin, begin + bytes) of a block, or of a chunk: part `part` of `parts`, each but the last ones `part_bytes` long.
+// Part `part`, from 0, of so many bytes: each is `part_bytes` long, the last ones less.
 struct Range {
   std::uint64_t begin = 0, bytes = 0;
 };

@@ -149,7 +149,9 @@ TEST(GpuWindows, AreTakenBack) {
     if (rank.group.explain_stream(call).find("window") != std::string::npos) return (void)rank.fail("is still shown");
     if (!is_refused(rank, rank.group.deregister_window(first), ErrorCode::not_found, "no window")) return;
     if (!is_refused(rank, rank.group.deregister_window({99}), ErrorCode::not_found, "no window")) return;
-    const WindowId second = show(rank, place, 8192);
+    const WindowId second = show(rank, place, 8192), third = show(rank, place, 4096);
+    const Status mixed = rank.group.deregister_window(rank.group.rank() == 1 ? third : second);
+    if (!is_refused(rank, mixed, ErrorCode::invalid_argument, "ends window")) return;
     if (second.number == first.number) return (void)rank.fail("a number came again");
     const GpuStream stream = rank.stream();
     if (goes_by_window(rank, call) && rank.expect(rank.group.stream_run(call, stream), "a sum") &&
