@@ -30,8 +30,6 @@ enum class ExchangeBug {
   same_place_again,  // lines: a call begins with the place with which the last one ended
   nothing_sent,      // lines: who has no bytes sends no line
   sums_early,        // lines in two steps: sums are sent before the parts have come
-  ends_early,        // reading: a call ends without the last meeting
-  written_early,     // reading: the sums are read without the meeting behind them
 };
 
 struct Trial {
@@ -82,20 +80,6 @@ struct LineMemory {
         for (unsigned i = 0; from != owner && i < 2 * kChannels; ++i) words[owner][from][i].emplace();
   }
   std::optional<UnitWord> words[kRanks][kRanks][2 * kChannels];
-};
-
-// What is read where it is: each rank's input and sum, and the words of the phases by owner and sender.
-struct ReadMemory {
-  explicit ReadMemory(const Trial& trial) {
-    for (unsigned owner = 0; owner < trial.ranks; ++owner) {
-      inputs[owner].emplace();
-      sums[owner].emplace();
-      for (unsigned from = 0; from < trial.ranks; ++from)
-        if (from != owner) words[owner][from].emplace();
-    }
-  }
-  std::optional<UnitWord> words[kRanks][kRanks];
-  std::optional<Tracked> inputs[kRanks], sums[kRanks];
 };
 
 class Machine {
@@ -206,47 +190,6 @@ class LineMachine {
   const unsigned rank_;
   LineMemory& lines_;
   unsigned steps_ = 0;
-};
-
-class ReadMachine {
- public:
-  ReadMachine(const Trial& trial, unsigned rank, ReadMemory& memory) : trial_(trial), rank_(rank), memory_(memory) {}
-
-  static unsigned lane() { return 0; }
-  static unsigned lanes() { return 1; }
-  static void meet() {}
-  static bool any(bool one) { return one; }
-  [[nodiscard]] unsigned rank() const { return rank_; }
-  [[nodiscard]] unsigned size() const { return trial_.ranks; }
-  void release() {
-    if (lives()) ModelAtomics::fence(std::memory_order_acq_rel);
-  }
-  void tell_phase(unsigned to, std::uint64_t word) {
-    if (lives()) memory_.words[to][rank_]->store(word, std::memory_order_relaxed);
-  }
-  std::uint64_t load_phase(unsigned from) {
-    const std::uint64_t word = lives() ? memory_.words[rank_][from]->load(std::memory_order_acquire) : 0;
-    return trial_.bug == ExchangeBug::any_flag && word != 0 ? ~std::uint64_t{0} : word;
-  }
-  bool gives_up(unsigned, gpu::Waits) { return is_dead() || ++looks_ >= trial_.looks; }
-  void mismatch(unsigned) { require(trial_.differ, "the digest of another phase was taken for this one's"); }
-  // Meets the others. False: it has failed.
-  bool meet_others(gpu::PhaseRound phase, std::uint64_t digest) {
-    looks_ = 0;
-    return gpu::meet_in_phase(*this, phase, digest) && !is_dead();
-  }
-  bool lives() {
-    if (is_dead()) return false;
-    ++steps_;
-    return true;
-  }
-  [[nodiscard]] bool is_dead() const { return static_cast<int>(rank_) == trial_.dies && steps_ >= trial_.steps; }
-
- private:
-  const Trial trial_;
-  const unsigned rank_;
-  ReadMemory& memory_;
-  unsigned looks_ = 0, steps_ = 0;
 };
 
 // 64 bits, both halves of which say whose and of which round they are.
@@ -392,39 +335,6 @@ struct ByLinesInTwoSteps : Program {
   LineMemory memory;
 };
 
-// Calls one after the other: each rank writes its input, all read it, and each writes what it has read into its sum,
-// which all read then. Behind the call a rank may write its memory again.
-struct ByReading : Program {
-  explicit ByReading(Trial trial_in) : trial(trial_in), memory(trial) {}
-  void run(unsigned thread) override {
-    const unsigned rank = thread - 1;
-    ReadMachine machine(trial, rank, memory);
-    const std::uint64_t digest = trial.differ && trial.bug != ExchangeBug::digest_unchecked
-                                     ? static_cast<std::uint64_t>(rank + 5) << 44
-                                     : std::uint64_t{7} << 44;
-    gpu::PhaseRound phase = 0;
-    const auto value = [](unsigned of, unsigned call) { return static_cast<int>(of * 16 + call + 1); };
-    const auto read = [&](std::optional<Tracked>(&what)[kRanks], unsigned call, int more) {
-      for (unsigned from = 0; from < trial.ranks; ++from)
-        if (from != rank && machine.lives())
-          require(what[from]->get() == value(from, call) + more, "read what was not written for this call");
-    };
-    for (unsigned call = 0; call < trial.calls; ++call) {
-      if (machine.lives()) memory.inputs[rank]->set(value(rank, call));
-      if (!machine.meet_others(++phase, digest)) return;
-      require(!trial.differ, "calls that differ went on");
-      read(memory.inputs, call, 0);
-      if (machine.lives()) memory.sums[rank]->set(value(rank, call) + 100);
-      if (trial.bug != ExchangeBug::written_early && !machine.meet_others(++phase, digest)) return;
-      read(memory.sums, call, 100);
-      if (trial.bug != ExchangeBug::ends_early && !machine.meet_others(++phase, digest)) return;
-      if (machine.lives()) memory.sums[rank]->set(0);  // the caller, who has it back
-    }
-  }
-  const Trial trial;
-  ReadMemory memory;
-};
-
 Options options_of(const Trial& trial) {
   return {.threads = trial.ranks, .stale_reads = 1};
 }
@@ -483,17 +393,8 @@ TEST(GpuExchangeModel, RanksThatCombineAPartEachToo) {
     expect_right<ByLinesInTwoSteps>("lines in two steps: 2 ranks, twice, two looks", {.rounds = 2, .looks = 2});
 }
 
-TEST(GpuExchangeModel, RanksReadWhatTheOthersHave) {
-  expect_right<ByReading>("reading: 2 ranks, 2 calls", {.calls = 2});
-  expect_right<ByReading>("reading: 2 ranks, two looks", {.looks = 2});
-  if (at_length())  // half a minute
-    expect_right<ByReading>("reading: 3 ranks", {.ranks = 3});
-  expect_right<ByReading>("reading: 2 ranks call different things", {.looks = 2, .differ = true});
-}
-
 TEST(GpuExchangeModel, ARankThatDiesAfterAnyStepHarmsNoOther) {
   for (unsigned steps = 0; steps < 12; ++steps) {
-    expect_right<ByReading>("reading: 1 of 2 dies", {.dies = 1, .steps = steps});
     expect_right<ByUnits>("units: 1 of 2 dies", {.dies = 1, .steps = steps});
     expect_right<ByPieces>("pieces: 1 of 2 dies", {.looks = 2, .dies = 1, .steps = steps});
     expect_right<ByLines>("lines: 1 of 2 dies", {.looks = 2, .dies = 1, .steps = steps});
@@ -519,11 +420,6 @@ TEST(GpuExchangeModel, EachBugIsCaught) {
   expect_found<ByLines>("lines: who has no bytes sends no line", {.rounds = 4, .looks = 2}, ExchangeBug::nothing_sent);
   expect_found<ByLinesInTwoSteps>("lines in two steps: sums before the parts have come", {.rounds = 2},
                                   ExchangeBug::sums_early);
-  expect_found<ByReading>("reading: the word's phase is not looked at", {.calls = 2}, ExchangeBug::any_flag);
-  expect_found<ByReading>("reading: a call ends without the last meeting", {.calls = 2}, ExchangeBug::ends_early);
-  expect_found<ByReading>("reading: sums without a meeting behind them", {.looks = 2}, ExchangeBug::written_early);
-  expect_found<ByReading>("reading: the digest is not the call's", {.looks = 2, .differ = true},
-                          ExchangeBug::digest_unchecked);
   expect_found<ByPieces>("pieces: the flag before the data", {}, ExchangeBug::flag_before_data);
   expect_found<ByPieces>("pieces: places are used again early", {.rounds = 4, .ahead = 2}, ExchangeBug::few_places);
   expect_found<ByPieces>("pieces: who gives up goes on", {}, ExchangeBug::gives_up_well);
@@ -538,9 +434,6 @@ TEST(GpuExchangeModel, NeedsTheFenceAndTheAcquire) {
     return op.kind == Kind::load && op.order == std::memory_order_acquire;
   };
   expect_caught(options_of(trial), {"pieces: flags read without acquire", acquires, relax}, maker<ByPieces>(trial));
-  expect_caught(options_of(trial), {"reading: no fence before the words", fences(std::memory_order_acq_rel), relax},
-                maker<ByReading>(trial));
-  expect_caught(options_of(trial), {"reading: words read without acquire", acquires, relax}, maker<ByReading>(trial));
 }
 
 }  // namespace
