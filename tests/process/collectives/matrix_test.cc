@@ -20,6 +20,26 @@ GroupOptions group(int size, const std::string& transport, std::uint32_t slot_by
   return options;
 }
 
+TEST(NoElements, NeedNoMemory) {
+  for (const int size : {1, 2, 3, 5})
+    run_group(group(size, "shm", 128), [](Engine&, Communicator& communicator) {
+      std::byte place{0x5A};
+      for (const CollectiveKind kind : kMoving)
+        for (const auto& [type, reproducible] :
+             {std::pair(DataType::f32, false), {DataType::f32, true}, {DataType::f8e4m3, true}})
+          for (const Algorithm algorithm : collectives::algorithms_of(kind, reproducible))
+            for (void* const input : {static_cast<void*>(nullptr), static_cast<void*>(&place)})
+              for (void* const output : {static_cast<void*>(nullptr), static_cast<void*>(&place)}) {
+                Collective call{.kind = kind, .input = input, .output = output, .type = type};
+                call.algorithm = algorithm;
+                call.reproducible = reproducible;
+                const Status status = communicator.run(call);
+                ASSERT_TRUE(status) << status.to_string();
+              }
+      EXPECT_EQ(place, std::byte{0x5A});
+    });
+}
+
 struct Matrix : testing::TestWithParam<int> {};
 // A sanitizer sees in groups of up to 6 what it sees in larger ones.
 INSTANTIATE_TEST_SUITE_P(Ranks, Matrix, testing::Range(1, kSanitized ? 7 : 18), testing::PrintToStringParamName());
