@@ -86,8 +86,8 @@ struct Range {
 };
 Range nth_part(std::uint64_t bytes, std::uint64_t part_bytes, std::uint64_t part);
 
-// Of so many bytes that a rank gets, they are read where they are: in all_reduce and broadcast, in reduce_scatter, in
-// the others. Measured between two GPUs (docs/collectives.md).
+// Of so many bytes that a rank gets, they are read where they are: in all_reduce between two, in broadcast, in
+// reduce_scatter, in the others. Measured between two GPUs and among four (docs/collectives.md).
 inline constexpr std::uint64_t kWholeByReading = 96U << 20, kReducedByReading = 24U << 20, kMovedByReading = 48U << 20;
 // Of more bytes to all other ranks together, the area is used. Where there are lines, a wide place has room for more.
 // Chosen from a few runs on two GPUs, not searched for (docs/collectives.md).

@@ -181,11 +181,10 @@ void GpuReads::broadcast(Job& job) {
     }
     job.meet(false, false);
     if (is_root) continue;
-    if (nth < chunks) read_part(nth, job.rank(), root);
-    if (nth > 0)
-      job.each_other([&](unsigned from) {
-        if (from != root) read_part(nth - 1, from, from);
-      });
+    job.each_other([&](unsigned from) {
+      if (from == root && nth < chunks) read_part(nth, job.rank(), root);
+      if (from != root && nth > 0) read_part(nth - 1, from, from);
+    });
   }
   job.meet(false, true);
 }

@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "process/gpu_collectives/tries.h"
 
 // Operations whose memory lies in windows, which the other ranks read where it is.
@@ -46,10 +48,10 @@ TEST_P(GpuWindow, EveryKindTypeAndPlaceIsRight) {
   });
 }
 
-// Among more than two a broadcast goes in chunks, here of several MiB.
+// Among more than two a broadcast goes in chunks, here in two.
 TEST(GpuWindows, ALongBroadcastIsPassedOn) {
   run_with_windows(3, 30s, [](GpuRank& rank) {
-    constexpr std::size_t kBytes = (std::size_t{13} << 20) + 12;
+    constexpr std::size_t kBytes = (std::size_t{48} << 20) + 12;
     std::byte* const place = rank.memory(kBytes);
     if (!show(rank, place, kBytes)) return;
     const GpuStream stream = rank.stream();
@@ -57,7 +59,10 @@ TEST(GpuWindows, ALongBroadcastIsPassedOn) {
     call.input = call.output = place;
     call.root = 1;
     std::vector<std::byte> values(kBytes);
-    for (std::size_t i = 0; i < kBytes; ++i) values[i] = static_cast<std::byte>(i * 7 + i / 251);
+    for (std::size_t i = 0; i < kBytes / 4; ++i) {
+      const auto value = static_cast<std::uint32_t>(i * 2654435761U + i / 251);
+      std::memcpy(values.data() + i * 4, &value, 4);
+    }
     if (rank.group.rank() == 1) rank.fill(place, values);
     if (!goes_by_window(rank, call) || !rank.expect(rank.group.stream_run(call, stream), "broadcast")) return;
     if (!rank.synchronize(stream) || !rank.expect(rank.group.stream_status(), "broadcast")) return;

@@ -48,6 +48,8 @@ TEST(GpuReadRoute, ManyBytesAreReadWhereTheyAre) {
   EXPECT_TRUE(read_route_of(2, Work::to_all, kMovedByReading));
   EXPECT_TRUE(read_route_of(4, Work::to_each, kMovedByReading / 3 + 1)) << "the blocks of all others count";
   EXPECT_FALSE(read_route_of(2, Work::reduce_to_all, kMany));
+  EXPECT_TRUE(read_route_of(3, Work::reduce_to_all, kMany)) << "lines are slower among more than two";
+  EXPECT_FALSE(read_route_of(3, Work::from_root, kMany));
   EXPECT_TRUE(read_route_of(2, Work::reduce_to_each, kMany));
   EXPECT_TRUE(read_route_of(2, Work::reduce_to_all, 8, 1));
 }
