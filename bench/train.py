@@ -29,7 +29,7 @@ def model(torch, width, layers):
             super().__init__()
             self.tokens, self.places = torch.nn.Embedding(256, width), torch.nn.Embedding(LENGTH, width)
             layer = torch.nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
-            self.layers = torch.nn.TransformerEncoder(layer, layers)
+            self.layers = torch.nn.TransformerEncoder(layer, layers, norm=torch.nn.LayerNorm(width))  # or the loss of a wide one is not finite
             self.out = torch.nn.Linear(width, 256)
             self.register_buffer("mask", torch.triu(torch.full((LENGTH, LENGTH), float("-inf")), 1))
 
@@ -158,6 +158,7 @@ def main():
     for number in range(arguments.rounds):
         for backend in backends if number % 2 == 0 else backends[::-1]:
             reports[backend].append(run(backend, arguments))
+            print(f"round {number + 1} of {arguments.rounds}: {backend} {reports[backend][-1]['rate']:.2f} steps/s", file=sys.stderr, flush=True)
     if arguments.json:
         return print(json.dumps(reports))
     for backend in backends:
