@@ -125,6 +125,16 @@ class FairwayProcessGroup(dist.ProcessGroup):
             _check(tensor, what)
         return self.gpu.takes(tensors)
 
+    def register_window(self, tensor):
+        """fairway.torch.register_window of this group."""
+        place = getattr(getattr(tensor, "device", None), "type", "")
+        if place != "cuda":
+            where = f"a tensor on {place}" if place else f"a {type(tensor).__name__}"
+            raise errors._of("invalid_argument", f"register_window: {where}, and a window is a tensor on the GPU that the group uses")
+        if not self._on_gpu([tensor], "register_window"):
+            raise errors._of("unsupported", f"register_window: the group's GPU tensors go through the host: {self.gpu.reason}")
+        return self.communicator.register_window(tensor.detach())
+
     # ---- all ranks ----
 
     def allreduce(self, tensors, opts=None, op=None):

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from . import Communicator, Engine, errors, launch
 from .process_group import FairwayProcessGroup
 
-__all__ = ["communicator", "gpu_path", "init_process_group", "monitored_barrier", "shrink"]
+__all__ = ["communicator", "gpu_path", "init_process_group", "monitored_barrier", "register_window", "shrink"]
 
 _ready = None  # a communicator that the next default group is made of
 
@@ -82,6 +82,19 @@ def gpu_path(group=None):
     if side.device is not None:
         return f"GPU {side.device}: kernels on a stream of the group"
     return f"through the host: {side.reason}" if side.reason else "not decided yet: there was no collective of GPU tensors"
+
+
+def register_window(tensor, group=None):
+    """Shows a GPU tensor's memory to the other ranks of a group (None: the default one), which read long collectives' tensors there.
+
+    Collective: every rank calls it with its tensor, contiguous and long-lived, such as a flat buffer of all gradients. Collectives of many
+    bytes are faster where their tensors are this one or views of it, the same part on every rank (docs/collectives.md, Windows); others
+    go as before. Gives a fairway.Window, which keeps the tensor until its deregister(), of all ranks, or until the group ends.
+
+    If no collective of GPU tensors has run yet, the ranks decide here how those travel. Raises fairway.Unsupported where they go through
+    the host, with the reason that gpu_path() gives, and what Communicator.register_window() raises.
+    """
+    return _group(group).register_window(tensor)
 
 
 def _group(group):

@@ -103,6 +103,33 @@ class TorchGpus(unittest.TestCase):
             print(f"{checked} shapes and types by {size} GPUs: right")
         """)
 
+    def test_a_tensor_that_all_ranks_show_is_read_where_it_is(self):
+        self.ranks("""
+            begin()
+            block = 16_000_000  # floats: enough to be read, and no multiple of anything
+            buffer = torch.empty(2 * size * block + 5, device="cuda")
+            window = fairway.torch.register_window(buffer)
+            expect(window.nbytes == buffer.numel() * 4)
+            kernels()
+            x, y = buffer[3 : 3 + size * block], buffer[4 + size * block : 4 + 2 * size * block]
+            makes = lambda other: (torch.arange(size * block, device="cuda") % 1009 + other).float()
+            total = sum(makes(other) for other in range(size))
+            part = slice(rank * block, (rank + 1) * block)
+            for _ in range(3):
+                x.copy_(makes(rank)); dist.all_reduce(x); same(x, total)
+                x.copy_(makes(rank)); out = torch.empty(block, device="cuda"); dist.reduce_scatter_tensor(out, x); same(out, total[part])
+                y.zero_(); dist.all_gather_into_tensor(y, x[:block])
+                same(y, torch.cat([makes(other)[:block] for other in range(size)]))
+                dist.all_to_all_single(y, x); same(y, torch.cat([makes(other)[part] for other in range(size)]))
+                x.copy_(makes(rank)); dist.broadcast(x, size - 1); same(x, makes(size - 1))
+            dist.barrier()
+            window.deregister()
+            x.copy_(makes(rank)); dist.all_reduce(x); same(x, total)
+            dist.barrier()
+            dist.destroy_process_group()
+            print(f"a window of {buffer.numel() * 4 >> 20} MiB: right")
+        """)
+
     def test_streams_memory_and_futures(self):
         self.ranks("""
             begin()
