@@ -44,7 +44,6 @@ class Communicator:
     def _adopt(self, group, engine, addresses, name, timeout):
         self._group, self._engine, self._addresses = group, engine, addresses
         self._name, self._timeout, self._peers, self._regroups, self._owns_engine = name, timeout, {}, 0, False
-        self._windows = {}  # what keeps their memory
         _live.add(self)
 
     @classmethod
@@ -199,20 +198,15 @@ class Communicator:
         `memory` is torch's, CuPy's or anything with DLPack or __cuda_array_interface__, contiguous, of any shape and dtype.
         Long operations with stream= are faster where their arrays are windows or parts of them, the same part on every rank
         (docs/collectives.md). all_reduce needs its `out` in one, too; broadcast the array of every rank. Others go as before.
-        The communicator keeps the array until Window.deregister(), or until its own end if the Window is dropped. It returns
-        once every rank can read. What one rank's engine or GPU refuses raises at every rank, and the communicator goes on.
+        The communicator keeps the array until Window.deregister(), or until its own end if the Window is dropped. Without close()
+        that end is when neither it nor one of its Operations and Windows is left. The call returns once every rank can read. What
+        one rank's engine or GPU refuses raises at every rank, and the communicator goes on.
         Raises InvalidArgument before use_gpu(), and on this rank alone of memory on the host or that is not contiguous.
         """
         shown = _Memory(memory, "memory", stream="any")
         if not (shown.keep.on_gpu if isinstance(shown.keep, _View) else shown.keep.device.type == "cuda"):
             raise errors._of("invalid_argument", "memory is on the host, and a window is a GPU's: make the array on the GPU of use_gpu(), or copy it there")
-        key = object()
-        self._windows[key] = shown
-        try:
-            return Window(self, self._group.register_window(shown.address, shown.nbytes), shown.nbytes, key)
-        except errors.Error:  # not Ctrl-C, after which the call goes on
-            self._windows.pop(key, None)
-            raise
+        return Window(self, self._group.register_window(shown.address, shown.nbytes, shown.keep), shown.nbytes)
 
     def stream_status(self):
         """Raises how an operation on a stream has failed, as far as this rank knows: call it once the stream has ended.
@@ -249,7 +243,6 @@ class Communicator:
     def close(self):
         """Ends it once what was started has ended. Other ranks that still need this one get an error."""
         self._group.close()
-        self._windows.clear()
         if self._owns_engine:
             self._engine.close()
 
@@ -394,8 +387,8 @@ class Window:
     after an exception it stays until the communicator's end, since the other ranks may not come.
     """
 
-    def __init__(self, communicator, number, nbytes, key):
-        self._communicator, self._number, self._nbytes, self._key = communicator, number, nbytes, key
+    def __init__(self, communicator, number, nbytes):
+        self._communicator, self._number, self._nbytes, self._ended = communicator, number, nbytes, False
 
     @property
     def number(self):
@@ -413,19 +406,18 @@ class Window:
         Let the streams that use it end before, and launch no graph that does afterwards. Later operations go as without it.
         Raises Revoked when it has ended before. After another error the array stays until the communicator's end.
         """
-        if self._key is None:
+        if self._ended:
             raise errors._of("revoked", f"window {self._number} was deregistered; register_window() makes another")
         self._communicator._group.deregister_window(self._number)
-        self._communicator._windows.pop(self._key, None)
-        self._key = None
+        self._ended = True
 
     def __enter__(self):
         return self
 
     def __exit__(self, failed, *_):
-        if failed is None and self._key is not None:
+        if failed is None and not self._ended:
             self.deregister()
 
     def __repr__(self):
-        state = ", deregistered" if self._key is None else ", over" if self._communicator.closed else ""
+        state = ", deregistered" if self._ended else ", over" if self._communicator.closed else ""
         return f"<fairway.Window {self._number} of '{self._communicator.name}', {self._nbytes} bytes{state}>"

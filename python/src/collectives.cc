@@ -104,19 +104,6 @@ void stream_run(Group& group, const std::string& kind, std::uintptr_t input, std
   group.in_turn([=](Communicator& c) { return c.stream_run(call, reinterpret_cast<void*>(stream)); }, true);
 }
 
-// Its number. The call may go on after Ctrl-C, so it owns what it writes.
-std::uint64_t register_window(Group& group, std::uintptr_t address, std::uint64_t bytes) {
-  const auto window = std::make_shared<WindowId>();
-  group.in_turn(
-      [=](Communicator& c) {
-        const auto shown = c.register_window(reinterpret_cast<void*>(address), bytes);
-        if (shown) *window = *shown;
-        return shown.status();
-      },
-      false);
-  return window->number;
-}
-
 PyOperation start(const std::shared_ptr<Group>& group, const std::string& kind, std::uintptr_t input,
                   std::uintptr_t output, std::size_t count, const std::string& type, const std::string& op, int root,
                   const std::string& algorithm, std::optional<double> timeout, py::object keep, py::object result,
@@ -195,11 +182,8 @@ void bind_collectives(py::module_& module) {
            })
       .def("stream_run", &stream_run)
       .def("stream_status", [](Group& g) { g.in_turn([](Communicator& c) { return c.stream_status(); }, true); })
-      .def("register_window", &register_window)
-      .def("deregister_window",
-           [](Group& g, std::uint64_t window) {
-             g.in_turn([=](Communicator& c) { return c.deregister_window({window}); }, false);
-           })
+      .def("register_window", &Group::register_window)
+      .def("deregister_window", &Group::deregister_window)
       .def_property_readonly("addresses", &Group::addresses)
       .def("abort", &Group::abort)
       .def("close", &Group::close)

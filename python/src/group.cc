@@ -341,6 +341,7 @@ void Group::close() {
     lock.unlock();
   }
   if (!std::exchange(ended_once_, true)) --session_->communicators;
+  const auto ended = std::exchange(shown_, {});  // no rank reads there any more
   reap();
 }
 

@@ -63,6 +63,10 @@ class Group : public std::enable_shared_from_this<Group> {
   // A call that comes in its turn, once what was started before has ended; on this thread at once, if nothing waits and
   // the call is short. Raises what it ends with.
   void in_turn(std::function<Status(Communicator&)> call, bool is_short);
+  // In their turn, too. `memory` owns what a window shows: other ranks may read there until the window ends, or the
+  // communicator does, whichever Python objects are left. Returns the window's number.
+  std::uint64_t register_window(std::uintptr_t address, std::uint64_t size_bytes, py::object memory);
+  void deregister_window(std::uint64_t window);
   // From now on the group's thread looks at operations on streams now and then, so that kernels do not wait for a rank
   // that has died.
   void watch_streams();
@@ -107,8 +111,14 @@ class Group : public std::enable_shared_from_this<Group> {
   CollectiveFailure failure_;
   bool running_ = false;
   bool stop_ = false;
-  bool watches_ = false;     // streams
-  bool ended_once_ = false;  // with the interpreter's lock
+  bool watches_ = false;  // streams
+  // With the interpreter's lock:
+  struct Shown {
+    std::uint64_t number = 0;  // 0: the call that shows it has not returned
+    py::object memory;
+  };
+  std::vector<std::shared_ptr<Shown>> shown_;
+  bool ended_once_ = false;
 };
 
 // Raises what the job ended with, or gives its result.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "group.h"
@@ -31,6 +32,34 @@ void Group::in_turn(std::function<Status(Communicator&)> call, bool is_short) {
     check(wait(job, Deadline(std::nullopt)));
   }
   (void)result_of(*job);
+}
+
+// Python code may run where `shown` or `ends` goes, so that is behind the last use of the list.
+std::uint64_t Group::register_window(std::uintptr_t address, std::uint64_t size_bytes, py::object memory) {
+  const auto shown = std::make_shared<Shown>(Shown{0, std::move(memory)});
+  const auto window = std::make_shared<WindowId>();  // the call may go on after Ctrl-C, so it owns what it writes
+  shown_.push_back(shown);
+  try {
+    in_turn(
+        [=](Communicator& c) {
+          const auto made = c.register_window(reinterpret_cast<void*>(address), size_bytes);
+          if (made) *window = *made;
+          return made.status();
+        },
+        false);
+  } catch (const py::error_already_set& error) {
+    if (error.matches(py::module_::import("fairway.errors").attr("Error"))) std::erase(shown_, shown);
+    throw;
+  }
+  return shown->number = window->number;
+}
+
+void Group::deregister_window(std::uint64_t window) {
+  in_turn([=](Communicator& c) { return c.deregister_window({window}); }, false);
+  const auto found = std::find_if(shown_.begin(), shown_.end(), [=](const auto& one) { return one->number == window; });
+  if (found == shown_.end()) return;  // the communicator was closed meanwhile
+  const std::shared_ptr<Shown> ends = *found;
+  shown_.erase(found);
 }
 
 void Group::watch_streams() {

@@ -195,9 +195,68 @@ class GpuCollectives(unittest.TestCase):
             2,
         )
 
+    def test_the_array_of_a_window_lives_as_long_as_an_operation_of_its_communicator(self):
+        self.run_ranks(
+            """
+            import gc, weakref
+            group = together()
+            me, size, stream = group.rank, group.size, gpu.stream()
+            shown, out = array(np.full(4096, me + 1, np.float32)), array(np.zeros(4096 * size, np.float32))
+            kept = weakref.ref(shown)
+            group.register_window(shown)
+            if me == 1:
+                time.sleep(0.5)  # rank 0 has dropped everything but an Operation, and this rank reads its window
+            group.all_gather(shown, out, stream=stream)
+            last = group.barrier(wait=False)
+            del shown, group
+            gc.collect()
+            expect(kept() is not None, "let go while its communicator lives")
+            gpu.synchronize(stream)
+            last.wait()
+            np.testing.assert_array_equal(seen(out), np.repeat(np.arange(1, size + 1, dtype=np.float32), 4096))
+            expect(kept() is not None, "let go before its communicator's end")
+            del last
+            gc.collect()
+            expect(kept() is None, "kept after its communicator")
+            """,
+            2,
+        )
+
+    def test_a_window_whose_call_was_interrupted_keeps_its_array(self):
+        self.run_ranks(
+            """
+            import gc, weakref
+            class Interrupted(Exception): pass
+            def interrupt(*_): raise Interrupted
+            signal.signal(signal.SIGALRM, interrupt)
+            group = together()
+            shown = array(np.ones(4, np.float32))
+            kept = weakref.ref(shown)
+            if group.rank == 0:
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+                try:
+                    group.register_window(shown)
+                    raise AssertionError("not interrupted")
+                except Interrupted:
+                    pass
+            else:
+                time.sleep(1)
+                group.register_window(shown)
+            del shown
+            gc.collect()
+            expect(kept() is not None, "let go, and the call goes on")
+            group.barrier()
+            group.close()
+            gc.collect()
+            expect(kept() is None, "kept after its communicator")
+            """,
+            2,
+        )
+
     def test_windows_that_make_no_sense_are_refused_and_the_group_goes_on(self):
         self.run_ranks(
             """
+            import gc, weakref
             early = joined(name="early", transports=["shm", "cuda"])
             x = array(np.ones(4, np.float32))
             try:
@@ -223,11 +282,16 @@ class GpuCollectives(unittest.TestCase):
                 else:
                     raise AssertionError(words)
             # What one rank is refused by its engine, the others hear.
+            refused = gpu.part(x, 0, 16 if group.rank == 0 else 0)
+            gone = weakref.ref(refused)
             try:
-                group.register_window(gpu.part(x, 0, 0) if group.rank else x)
+                group.register_window(refused)
                 raise AssertionError("no error")
             except fairway.InvalidArgument as error:
                 expect("at least one byte" in str(error) and group.failure is None, error)
+            del refused
+            gc.collect()
+            expect(gone() is None, "kept, though no window shows it")
             expect(group.register_window(x).number == 1)
             expect(group.all_reduce(np.ones(2))[0] == 2)
             group.close()
