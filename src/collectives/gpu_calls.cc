@@ -220,6 +220,8 @@ std::optional<GpuReads::Plan> GpuCalls::reading_plan(const Collective& call) con
 }
 
 std::string GpuCalls::explain(const Collective& call, bool captured) const {
+  if (gpu::Work work = {}; !gpu::work_of(call.kind, work))
+    return fmt::format("{}: it does not run on GPUs", to_string(call.kind));
   if (const auto plan = reading_plan(call))
     return fmt::format("{} of {} bytes: by Fairway, which reads it in window {}", to_string(call.kind),
                        bytes_of_all(call, size()), plan->first.window.number);

@@ -50,7 +50,7 @@ struct NcclCalls::Offer {
 };
 
 Result<std::unique_ptr<NcclCalls>> NcclCalls::open(const Ranks& ranks, const GpuGroup& on, const GpuOptions& options) {
-  std::unique_ptr<NcclCalls> calls(new NcclCalls(options));
+  std::unique_ptr<NcclCalls> calls(new NcclCalls(options, ranks.size));
   const sys::CudaDriver& cu = *on.driver();
   Offer mine;
   mine.use = static_cast<std::int32_t>(options.nccl);
@@ -184,7 +184,7 @@ Status NcclCalls::make_group(const Ranks& ranks, const GpuGroup& on, std::shared
 bool NcclCalls::takes(const Collective& call, bool captured) const {
   if (!may_take(call)) return false;
   if (options_.nccl == NcclUse::always) return true;
-  return table_.takes(way(), call.kind, captured, bytes_of_all(call, watch_->size()));
+  return table_.takes(way(), call.kind, captured, bytes_of_all(call, size_));
 }
 
 Status NcclCalls::enqueue(GpuGroup& on, const Collective& call, std::uint64_t digest, std::uint64_t number,
@@ -202,7 +202,7 @@ Status NcclCalls::enqueue(GpuGroup& on, const Collective& call, std::uint64_t di
 }
 
 std::string NcclCalls::explain(const Collective& call, bool captured) const {
-  const std::uint64_t bytes = bytes_of_all(call, watch_ ? watch_->size() : 1);
+  const std::uint64_t bytes = bytes_of_all(call, size_);
   const std::string what = fmt::format("{} of {} bytes{}", to_string(call.kind), bytes, captured ? " in a graph" : "");
   const auto ours = [&](const std::string& why) { return fmt::format("{}: by Fairway's kernels: {}", what, why); };
   if (group_ == nullptr) return ours(reason_);

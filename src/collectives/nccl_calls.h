@@ -50,13 +50,14 @@ class NcclCalls {
  private:
   struct Offer;
 
-  explicit NcclCalls(const GpuOptions& options) : options_(options) {}
+  NcclCalls(const GpuOptions& options, int size) : options_(options), size_(size) {}
   [[nodiscard]] GpuWay way() const { return options_.guarded ? GpuWay::guarded : GpuWay::bare; }
   Status compare(const Ranks& ranks, const std::vector<Offer>& offers);
   Status share_table(const Ranks& ranks);
   Status make_group(const Ranks& ranks, const GpuGroup& on, std::shared_ptr<const nccl::Library> library);
 
   const GpuOptions options_;
+  const int size_;  // ranks
   Status has_nccl_;
   std::string key_, path_, reason_, nccl_;
   WayTable table_;

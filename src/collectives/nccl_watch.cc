@@ -240,7 +240,7 @@ Result<std::unique_ptr<NcclWatch>> NcclWatch::start(std::shared_ptr<NcclGroup> g
   auto thread = std::make_shared<Thread>(std::move(group), on, rank, size, guarded);
   if (Status status = thread->prepare(); !status) return status.with_context("watching NCCL");
   Thread::begin(thread);
-  return std::unique_ptr<NcclWatch>(new NcclWatch(std::move(thread), size));
+  return std::unique_ptr<NcclWatch>(new NcclWatch(std::move(thread)));
 }
 
 NcclWatch::~NcclWatch() {

@@ -43,7 +43,6 @@ class NcclWatch {
   void allow(std::uint64_t number, Timeout timeout);
   // This rank could not enqueue one that others have: all end.
   void give_up(const Status& why);
-  [[nodiscard]] int size() const { return size_; }
   // Any thread.
   [[nodiscard]] std::optional<NcclFailure> failure() const;
 
@@ -54,10 +53,9 @@ class NcclWatch {
   };
   class Thread;
 
-  NcclWatch(std::shared_ptr<Thread> thread, int size) : thread_(std::move(thread)), size_(size) {}
+  explicit NcclWatch(std::shared_ptr<Thread> thread) : thread_(std::move(thread)) {}
 
   const std::shared_ptr<Thread> thread_;
-  const int size_;
 };
 
 }  // namespace fairway::collectives

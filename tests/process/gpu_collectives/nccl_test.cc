@@ -122,6 +122,24 @@ TEST(NcclWay, OneRankNeedsNone) {
   });
 }
 
+TEST(NcclWay, WithoutItTheExplanationIsRightToo) {
+  NcclCase one;
+  one.options.nccl = NcclUse::never;
+  run_nccl_ranks(one, [](GpuRank& rank) {
+    const auto expect = [&](CollectiveKind kind, const std::string& words) {
+      const std::string why = rank.group.explain_stream({.kind = kind, .count = 32});
+      return why == std::string(to_string(kind)) + words || rank.fail(why);
+    };
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_to_all})
+      if (!expect(kind, " of 64 bytes: by Fairway's kernels: NCCL was not asked for")) return;
+    if (!expect(CollectiveKind::all_reduce, " of 32 bytes: by Fairway's kernels: NCCL was not asked for")) return;
+    for (const CollectiveKind kind :
+         {CollectiveKind::reduce, CollectiveKind::gather, CollectiveKind::scatter, CollectiveKind::all_to_allv})
+      if (!expect(kind, ": it does not run on GPUs")) return;
+  });
+}
+
 // What use_gpu() says on each rank, and that it can be called again.
 void refused(NcclCase one, const std::string& rank_0, const std::string& others,
              const std::function<void(GpuRank&, GpuOptions&)>& change = {}) {
