@@ -136,8 +136,23 @@ fairway_code fairway_communicator_wait(fairway_communicator*, uint64_t operation
 fairway_code fairway_communicator_chosen(const fairway_communicator*, const fairway_collective*, int32_t* algorithm,
                                          fairway_error**);
 
-/* ---- GPU memory, as fairway::Communicator has it: use_gpu and the calls of windows are collective ---- */
-fairway_code fairway_communicator_use_gpu(fairway_communicator*, int32_t gpu, fairway_error**);
+/* ---- GPU memory, as fairway::Communicator has it: use_gpu, measure_gpu and calls of windows are collective ---- */
+enum { FAIRWAY_NCCL_MEASURED, FAIRWAY_NCCL_NEVER, FAIRWAY_NCCL_ALWAYS };
+typedef struct {
+  size_t struct_size;
+  int32_t nccl;
+  uint8_t guarded;
+  const char *nccl_library, *table; /* null: as fairway::GpuOptions says of an empty one */
+  uint64_t windows_from;
+} fairway_gpu_options;
+void fairway_gpu_options_init(fairway_gpu_options*);
+fairway_code fairway_communicator_use_gpu(fairway_communicator*, int32_t gpu, const fairway_gpu_options*,
+                                          fairway_error**);
+/* Texts, to be freed with fairway_free: the figures of up to so many bytes; who would do an operation, and why. */
+fairway_code fairway_communicator_measure_gpu(fairway_communicator*, size_t most_bytes, int32_t compare, char** text,
+                                              fairway_error**);
+fairway_code fairway_communicator_explain_stream(const fairway_communicator*, const fairway_collective*,
+                                                 int32_t captured, char** text, fairway_error**);
 fairway_code fairway_communicator_stream_run(fairway_communicator*, const fairway_collective*, void* stream,
                                              fairway_error**); /* a cudaStream_t */
 fairway_code fairway_communicator_stream_status(fairway_communicator*, fairway_error**);

@@ -156,44 +156,6 @@ FAIRWAY_API fairway_code fairway_communicator_chosen(const fairway_communicator*
       given, algorithm);
 }
 
-FAIRWAY_API fairway_code fairway_communicator_use_gpu(fairway_communicator* communicator, int32_t gpu,
-                                                      fairway_error** error) {
-  return with_group(communicator, error, [&](Communicator& group) { return group.use_gpu(gpu); });
-}
-FAIRWAY_API fairway_code fairway_communicator_stream_run(fairway_communicator* communicator,
-                                                         const fairway_collective* given, void* stream,
-                                                         fairway_error** error) {
-  return with_group(
-      communicator, error,
-      [&](Communicator& group) -> Status {
-        Collective call;
-        if (Status status = read_collective(given, group.size(), call); !status) return status;
-        return group.stream_run(call, stream);
-      },
-      given);
-}
-FAIRWAY_API fairway_code fairway_communicator_stream_status(fairway_communicator* communicator, fairway_error** error) {
-  return with_group(communicator, error, [](Communicator& group) { return group.stream_status(); });
-}
-// Memory that is null is refused by every rank, so that none waits for this one.
-FAIRWAY_API fairway_code fairway_communicator_register_window(fairway_communicator* communicator, void* memory,
-                                                              uint64_t size_bytes, uint64_t* window,
-                                                              fairway_error** error) {
-  return with_group(
-      communicator, error,
-      [&](Communicator& group) -> Status {
-        *window = 0;
-        const auto shown = group.register_window(memory, size_bytes);
-        if (shown) *window = shown->number;
-        return shown.status();
-      },
-      window);
-}
-FAIRWAY_API fairway_code fairway_communicator_deregister_window(fairway_communicator* communicator, uint64_t window,
-                                                                fairway_error** error) {
-  return with_group(communicator, error, [&](Communicator& group) { return group.deregister_window({window}); });
-}
-
 FAIRWAY_API fairway_code fairway_communicator_send(fairway_communicator* communicator, const void* data,
                                                    size_t size_bytes, int32_t to, uint32_t tag, int64_t timeout_us,
                                                    fairway_error** error) {

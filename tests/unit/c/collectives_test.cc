@@ -37,6 +37,18 @@ TEST(CGroup, ValuesAreTheCppOnes) {
   }
 }
 
+TEST(CGroup, GpuOptionsHaveTheCppDefaults) {
+  fairway_gpu_options options;
+  fairway_gpu_options_init(&options);
+  const fairway::GpuOptions expected;
+  EXPECT_EQ(sizeof options, options.struct_size);
+  EXPECT_EQ(static_cast<int>(expected.nccl), options.nccl);
+  EXPECT_EQ(expected.guarded, options.guarded != 0);
+  EXPECT_EQ(expected.windows_from, options.windows_from);
+  EXPECT_EQ(nullptr, options.nccl_library);
+  EXPECT_EQ(nullptr, options.table);
+}
+
 // Rank r has 100 r, 100 r + 1 and so on.
 TEST(CGroup, EveryKindMovesItsBlocks) {
   run_ranks(3, [](GroupPtr& group) {

@@ -1,6 +1,7 @@
 #include <array>
 #include <atomic>
 #include <filesystem>
+#include <utility>
 
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ TEST(CGroupWrong, NullNeverCrashes) {
   std::uint64_t operation = 0;
   std::int32_t algorithm = 0;
   std::uint64_t window = 0;
+  char nothing = 0, *text = &nothing;
   char** addresses = nullptr;
   fairway_collective barrier;
   fairway_collective_init(&barrier);
@@ -47,7 +49,9 @@ TEST(CGroupWrong, NullNeverCrashes) {
   refused(fairway_communicator_start_receive(nullptr, nullptr, 0, 0, 0, 0, &operation, &error));
   refused(fairway_communicator_wait_message(nullptr, 1, nullptr, &error));
   EXPECT_EQ(1, fairway_communicator_test_message(nullptr, 1));
-  refused(fairway_communicator_use_gpu(nullptr, 0, &error));
+  refused(fairway_communicator_use_gpu(nullptr, 0, nullptr, &error));
+  refused(fairway_communicator_measure_gpu(nullptr, 512, 0, &text, &error));
+  refused(fairway_communicator_explain_stream(nullptr, &barrier, 0, &text, &error));
   refused(fairway_communicator_stream_run(nullptr, &barrier, nullptr, &error));
   refused(fairway_communicator_stream_status(nullptr, &error));
   refused(fairway_communicator_register_window(nullptr, &algorithm, sizeof algorithm, &window, &error));
@@ -62,6 +66,11 @@ TEST(CGroupWrong, NullNeverCrashes) {
     refused(fairway_communicator_run_all(group.get(), nullptr, 2, &error));
     refused(fairway_communicator_start(group.get(), &barrier, nullptr, &error));
     refused(fairway_communicator_stream_run(group.get(), nullptr, nullptr, &error));
+    refused(fairway_communicator_measure_gpu(group.get(), 512, 0, nullptr, &error));
+    refused(fairway_communicator_explain_stream(group.get(), &barrier, 0, nullptr, &error));
+    text = &nothing;
+    refused(fairway_communicator_explain_stream(group.get(), nullptr, 0, &text, &error));
+    EXPECT_EQ(nullptr, text);
     refused(fairway_communicator_register_window(group.get(), &algorithm, sizeof algorithm, nullptr, &error));
     refused(fairway_communicator_start_send(group.get(), nullptr, 0, 0, 0, 0, nullptr, &error));
     refused(fairway_communicator_split(group.get(), 0, 0, nullptr, &error));
@@ -154,6 +163,65 @@ TEST(CGroupWrong, StructsOfOtherVersionsAreTakenOrRefusedInWords) {
       call.struct_size = size;
       EXPECT_NE(std::string::npos, refusal(group, call, FAIRWAY_INVALID_ARGUMENT).find("struct_size"));
     }
+  });
+}
+
+// Each is refused by the rank itself; there may be no GPU here.
+TEST(CGroupWrong, GpuOptionsThatCannotBeAreNamed) {
+  run_ranks(1, [](GroupPtr& group) {
+    fairway_error* error = nullptr;
+    const auto refused = [&](fairway_code code, const fairway_gpu_options& options, const char* word) {
+      EXPECT_EQ(code, fairway_communicator_use_gpu(group.get(), 0, &options, &error));
+      const std::string text = text_of(std::exchange(error, nullptr));
+      EXPECT_NE(std::string::npos, text.find(word)) << text;
+    };
+    struct Longer {
+      fairway_gpu_options known;
+      std::uint64_t added = 1;
+    } longer;
+    fairway_gpu_options_init(&longer.known);
+    for (const std::int32_t none : {-1, 3, 256, INT32_MIN, INT32_MAX}) {
+      longer.known.nccl = none;
+      refused(FAIRWAY_INVALID_ARGUMENT, longer.known, ("nccl has no value " + std::to_string(none)).c_str());
+    }
+    longer.known.nccl = FAIRWAY_NCCL_NEVER;
+    for (const std::size_t size : {std::size_t{0}, std::size_t{8}, sizeof longer.known - 1, SIZE_MAX}) {
+      longer.known.struct_size = size;
+      refused(FAIRWAY_INVALID_ARGUMENT, longer.known, "struct_size");
+    }
+    longer.known.struct_size = sizeof longer;
+    refused(FAIRWAY_UNSUPPORTED, longer.known, "does not know");
+    longer.added = 0;  // a newer caller's, who has set nothing that this version lacks
+    longer.known.nccl = -1;
+    refused(FAIRWAY_INVALID_ARGUMENT, longer.known, "nccl has no value -1");
+    EXPECT_EQ(nullptr, fairway_communicator_failure(group.get()));
+    run(group, call_of(FAIRWAY_BARRIER, nullptr, nullptr, 0));
+  });
+}
+
+TEST(CGroupWrong, WithoutAGpuTheTextsSaySo) {
+  run_ranks(1, [](GroupPtr& group) {
+    fairway_error* error = nullptr;
+    char* text = nullptr;
+    EXPECT_EQ(FAIRWAY_INVALID_ARGUMENT, fairway_communicator_measure_gpu(group.get(), 512, 0, &text, &error));
+    const std::string why = text_of(std::exchange(error, nullptr));
+    EXPECT_NE(std::string::npos, why.find("use_gpu")) << why;
+    EXPECT_EQ(nullptr, text);
+    fairway_collective call = call_of(FAIRWAY_ALL_REDUCE, nullptr, nullptr, 2);
+    ASSERT_EQ(FAIRWAY_OK, fairway_communicator_explain_stream(group.get(), &call, 0, &text, &error));
+    EXPECT_STREQ("use_gpu() was not called", text);
+    fairway_free(text);
+    for (const std::int32_t kind : {FAIRWAY_REDUCE, FAIRWAY_GATHER, FAIRWAY_SCATTER, FAIRWAY_ALL_TO_ALLV}) {
+      call.kind = kind;
+      ASSERT_EQ(FAIRWAY_OK, fairway_communicator_explain_stream(group.get(), &call, 1, &text, &error));
+      EXPECT_EQ(std::string(fairway_collective_name(kind)) + ": it does not run on GPUs", text);
+      fairway_free(text);
+    }
+    call.kind = 99;
+    EXPECT_EQ(FAIRWAY_INVALID_ARGUMENT, fairway_communicator_explain_stream(group.get(), &call, 0, &text, &error));
+    const std::string kind = text_of(std::exchange(error, nullptr));
+    EXPECT_NE(std::string::npos, kind.find("kind has no value 99")) << kind;
+    EXPECT_EQ(nullptr, text);
   });
 }
 

@@ -1,0 +1,110 @@
+// Collectives on GPU memory.
+#include "c/collective.h"
+
+using namespace fairway;
+using namespace fairway::c;
+
+namespace {
+
+static_assert(static_cast<int>(NcclUse::measured) == FAIRWAY_NCCL_MEASURED);
+static_assert(static_cast<int>(NcclUse::never) == FAIRWAY_NCCL_NEVER);
+static_assert(static_cast<int>(NcclUse::always) == FAIRWAY_NCCL_ALWAYS);
+
+Status read_gpu_options(const fairway_gpu_options* given, GpuOptions& out) {
+  fairway_gpu_options in;
+  fairway_gpu_options_init(&in);
+  if (Status status = read_struct(given, in); !status) return status;
+  if (in.nccl < 0 || in.nccl > FAIRWAY_NCCL_ALWAYS)
+    return {ErrorCode::invalid_argument,
+            "the GPU options' nccl has no value " + std::to_string(in.nccl) +
+                ": it is FAIRWAY_NCCL_MEASURED, FAIRWAY_NCCL_NEVER or FAIRWAY_NCCL_ALWAYS"};
+  out.nccl = static_cast<NcclUse>(in.nccl);
+  out.guarded = in.guarded != 0;
+  if (in.nccl_library != nullptr) out.nccl_library = in.nccl_library;
+  if (in.table != nullptr) out.table = in.table;
+  out.windows_from = in.windows_from;
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+FAIRWAY_API void fairway_gpu_options_init(fairway_gpu_options* out) {
+  const GpuOptions defaults;
+  *out = {};
+  out->struct_size = sizeof *out;
+  out->nccl = static_cast<int32_t>(defaults.nccl);
+  out->guarded = static_cast<uint8_t>(defaults.guarded);
+  out->windows_from = defaults.windows_from;
+}
+
+FAIRWAY_API fairway_code fairway_communicator_use_gpu(fairway_communicator* communicator, int32_t gpu,
+                                                      const fairway_gpu_options* given, fairway_error** error) {
+  return with_group(communicator, error, [&](Communicator& group) -> Status {
+    GpuOptions options;
+    if (Status status = read_gpu_options(given, options); !status) return status;
+    return group.use_gpu(gpu, options);
+  });
+}
+FAIRWAY_API fairway_code fairway_communicator_measure_gpu(fairway_communicator* communicator, size_t most_bytes,
+                                                          int32_t compare, char** text, fairway_error** error) {
+  if (text != nullptr) *text = nullptr;
+  return with_group(
+      communicator, error,
+      [&](Communicator& group) -> Status {
+        const auto figures = group.measure_gpu(most_bytes, compare != 0);
+        if (figures) *text = copy_text(*figures);
+        return figures.status();
+      },
+      text);
+}
+FAIRWAY_API fairway_code fairway_communicator_explain_stream(const fairway_communicator* communicator,
+                                                             const fairway_collective* given, int32_t captured,
+                                                             char** text, fairway_error** error) {
+  if (text != nullptr) *text = nullptr;
+  return with_group(
+      communicator, error,
+      [&](const Communicator& group) -> Status {
+        Collective call;
+        if (Status status = read_collective(given, group.size(), call); !status) return status;
+        *text = copy_text(group.explain_stream(call, captured != 0));
+        return {};
+      },
+      given, text);
+}
+FAIRWAY_API fairway_code fairway_communicator_stream_run(fairway_communicator* communicator,
+                                                         const fairway_collective* given, void* stream,
+                                                         fairway_error** error) {
+  return with_group(
+      communicator, error,
+      [&](Communicator& group) -> Status {
+        Collective call;
+        if (Status status = read_collective(given, group.size(), call); !status) return status;
+        return group.stream_run(call, stream);
+      },
+      given);
+}
+FAIRWAY_API fairway_code fairway_communicator_stream_status(fairway_communicator* communicator, fairway_error** error) {
+  return with_group(communicator, error, [](Communicator& group) { return group.stream_status(); });
+}
+// Memory that is null is refused by every rank, so that none waits for this one.
+FAIRWAY_API fairway_code fairway_communicator_register_window(fairway_communicator* communicator, void* memory,
+                                                              uint64_t size_bytes, uint64_t* window,
+                                                              fairway_error** error) {
+  return with_group(
+      communicator, error,
+      [&](Communicator& group) -> Status {
+        *window = 0;
+        const auto shown = group.register_window(memory, size_bytes);
+        if (shown) *window = shown->number;
+        return shown.status();
+      },
+      window);
+}
+FAIRWAY_API fairway_code fairway_communicator_deregister_window(fairway_communicator* communicator, uint64_t window,
+                                                                fairway_error** error) {
+  return with_group(communicator, error, [&](Communicator& group) { return group.deregister_window({window}); });
+}
+
+}  // extern "C"
