@@ -49,9 +49,10 @@ from ._fairway import (
     event,
     signal,
 )
-from .communicator import Communicator, Window, _live as _communicators
+from .communicator import Communicator, _live as _communicators
 from .errors import *  # noqa: F403
 from .errors import Error, Forked
+from .window import Window
 
 _open = _weakref.WeakSet()
 

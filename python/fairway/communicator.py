@@ -1,13 +1,12 @@
 """Groups of ranks that move and combine arrays together (docs/collectives.md has what holds; docs/python.md the tour)."""
 
-# size: the calls of one class, most of which are words for help()
-
 import hashlib
 import math
 import weakref
 
 from . import cuda, errors
-from ._fairway import _Group, _View
+from ._fairway import _Group
+from .communicator_gpu import GpuCalls
 from .group_memory import _COMPLEX, _OPS, _TYPES, _Memory, _made
 
 _ADDRESS_BYTES = 256
@@ -21,7 +20,7 @@ def _named(failed, what, rank, address):
     return error
 
 
-class Communicator:
+class Communicator(GpuCalls):
     """A group of ranks, each with an engine, that move and combine host memory together.
 
         group = fairway.Communicator(engine, rank, addresses)   # the address of each rank's engine, by rank
@@ -177,43 +176,6 @@ class Communicator:
                 raise errors._of("out_of_range", f"the {name} blocks reach element {most}, of {memory.nbytes // max(memory.item, 1)}")
             blocks += [[count * scale for count in counts], [offset * scale for offset in offsets]]
         return self._start("all_to_allv", source, target, 0, kind, out, timeout=timeout, wait=wait, blocks=blocks)
-
-    # ---- GPU memory ----
-
-    def use_gpu(self, gpu):
-        """Lets operations take GPU memory, among at most 8 ranks of one host: each rank calls it with its GPU's number.
-
-        Afterwards barrier, all_reduce, broadcast, all_gather, reduce_scatter and all_to_all take stream=, a stream of that GPU
-        (torch's, CuPy's, or a cudaStream_t; not the default one), and arrays that the GPU reaches. Such a call enqueues one
-        kernel and gives the array at once, also while the stream captures a graph; the host does not wait, and `wait` means
-        nothing. Keep the arrays until the stream has come past, and let the streams end before close(). The timeout begins
-        when the GPU does.
-        Takes 15.5 MiB of the GPU. Raises Unsupported, at every rank, if one of them cannot; the communicator goes on without GPUs.
-        """
-        self._group.use_gpu(gpu)
-
-    def register_window(self, memory):
-        """Shows an array of this rank's GPU to the other ranks, which read it where it is; gives its Window. Collective, after use_gpu().
-
-        `memory` is torch's, CuPy's or anything with DLPack or __cuda_array_interface__, contiguous, of any shape and dtype.
-        Long operations with stream= are faster where their arrays are windows or parts of them, the same part on every rank
-        (docs/collectives.md). all_reduce needs its `out` in one, too; broadcast the array of every rank. Others go as before.
-        The communicator keeps the array until Window.deregister(), or until its own end if the Window is dropped. Without close()
-        that end is when neither it nor one of its Operations and Windows is left. The call returns once every rank can read. What
-        one rank's engine or GPU refuses raises at every rank, and the communicator goes on.
-        Raises InvalidArgument before use_gpu(), and on this rank alone of memory on the host or that is not contiguous.
-        """
-        shown = _Memory(memory, "memory", stream="any")
-        if not (shown.keep.on_gpu if isinstance(shown.keep, _View) else shown.keep.device.type == "cuda"):
-            raise errors._of("invalid_argument", "memory is on the host, and a window is a GPU's: make the array on the GPU of use_gpu(), or copy it there")
-        return Window(self, self._group.register_window(shown.address, shown.nbytes, shown.keep), shown.nbytes)
-
-    def stream_status(self):
-        """Raises how an operation on a stream has failed, as far as this rank knows: call it once the stream has ended.
-
-        The memory of an operation that failed is undefined, later ones end at once, and the communicator is over.
-        """
-        self._group.stream_status()
 
     # ---- messages ----
 
@@ -378,46 +340,3 @@ class Communicator:
             raise _named(failed, f"{what} {direction}", rank, address) from None
         except errors.Error as failed:
             raise _named(failed, f"{what} {direction}", rank, address) from None
-
-
-class Window:
-    """GPU memory that the ranks of a communicator read where it is, from Communicator.register_window().
-
-    The communicator keeps the array until deregister() or its own end, also when the Window is dropped. `with` ends it;
-    after an exception it stays until the communicator's end, since the other ranks may not come.
-    """
-
-    def __init__(self, communicator, number, nbytes):
-        self._communicator, self._number, self._nbytes, self._ended = communicator, number, nbytes, False
-
-    @property
-    def number(self):
-        """Which of the communicator's windows it is, from 1; the same on every rank."""
-        return self._number
-
-    @property
-    def nbytes(self):
-        """How many bytes this rank shows."""
-        return self._nbytes
-
-    def deregister(self):
-        """Ends it, and lets go of the array. Collective: it returns once no rank reads there any more.
-
-        Let the streams that use it end before, and launch no graph that does afterwards. Later operations go as without it.
-        Raises Revoked when it has ended before. After another error the array stays until the communicator's end.
-        """
-        if self._ended:
-            raise errors._of("revoked", f"window {self._number} was deregistered; register_window() makes another")
-        self._communicator._group.deregister_window(self._number)
-        self._ended = True
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, failed, *_):
-        if failed is None and not self._ended:
-            self.deregister()
-
-    def __repr__(self):
-        state = ", deregistered" if self._ended else ", over" if self._communicator.closed else ""
-        return f"<fairway.Window {self._number} of '{self._communicator.name}', {self._nbytes} bytes{state}>"

@@ -84,8 +84,8 @@ class Surface(unittest.TestCase):
             self.assertTrue(kind.__doc__, name)
         for member in ("write", "read", "write_pages", "register", "allocate", "connect", "submit", "explain", "metrics", "close"):
             self.assertGreater(len(getattr(fairway.Engine, member).__doc__), 60, member)
-        for name, member in vars(fairway.Communicator).items():
-            if callable(member) and not name.startswith("_"):
+        for name, member in inspect.getmembers(fairway.Communicator, callable):
+            if not name.startswith("_"):
                 self.assertGreater(len(member.__doc__), 30, name)
         for kind in vars(fairway.errors).values():
             if isinstance(kind, type) and issubclass(kind, fairway.Error):
