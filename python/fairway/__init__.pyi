@@ -1,5 +1,6 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from collections.abc import Mapping as Mapping_
+from os import PathLike
 from typing import Any, Literal, TypedDict, Unpack
 
 from .errors import *
@@ -354,7 +355,24 @@ class Communicator:
         timeout: float | None = None,
         wait: bool = True,
     ) -> Any: ...
-    def use_gpu(self, gpu: int) -> None: ...
+    def use_gpu(
+        self,
+        gpu: int,
+        *,
+        nccl: Literal["measured", "never", "always"] = "measured",
+        guarded: bool = True,
+        nccl_library: str | PathLike[str] = "",
+        table: str | PathLike[str] = "",
+        windows_from: int = 0,
+    ) -> None: ...
+    def measure_gpu(self, most_bytes: int = 67108864, compare: bool = False) -> str: ...
+    def explain_stream(
+        self,
+        operation: Literal["barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"],
+        *arrays: _Array,
+        captured: bool = False,
+        **options: Any,
+    ) -> str: ...
     def register_window(self, memory: _Array) -> Window: ...
     def stream_status(self) -> None: ...
     def send(self, array: Array, to: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...

@@ -4,10 +4,10 @@ import hashlib
 import math
 import weakref
 
-from . import cuda, errors
+from . import errors
 from ._fairway import _Group
 from .communicator_gpu import GpuCalls
-from .group_memory import _COMPLEX, _OPS, _TYPES, _Memory, _made
+from .group_memory import _COMPLEX, _OPS, _TYPES, _Memory
 
 _ADDRESS_BYTES = 256
 
@@ -137,7 +137,7 @@ class Communicator(GpuCalls):
         if out is None:
             if not source.shape or source.shape[0] % self.size:
                 raise errors._of("invalid_argument", f"array: its first dimension is not a multiple of {self.size} ranks; give out=")
-            out = _made(array, [source.shape[0] // self.size, *source.shape[1:]], stream)
+            out = self._new(array, [source.shape[0] // self.size, *source.shape[1:]], stream)
         target = _Memory(out, "out", True, stream)
         self._fits(source, target, self.size, "array", "out")
         return self._reducing("reduce_scatter", source, target, out, op, 0, algorithm, timeout, wait, stream)
@@ -146,7 +146,7 @@ class Communicator(GpuCalls):
         """Block i of `array` goes to rank i; block i of `out` (or of a new array) comes from rank i. Equal blocks."""
         source = _Memory(array, "array", stream=stream)
         if out is None:
-            out = _made(array, source.shape, stream)
+            out = self._new(array, source.shape, stream)
         target = _Memory(out, "out", True, stream)
         self._fits(source, target, 1, "array", "out")
         kind, elements = source.elements("all_to_all", "", "array")
@@ -275,7 +275,7 @@ class Communicator(GpuCalls):
         target = None
         if here:
             if out is None:
-                out = _made(array, [self.size, *source.shape], stream)
+                out = self._new(array, [self.size, *source.shape], stream)
             target = _Memory(out, "out", True, stream)
             self._fits(target, source, self.size, "out", "array")
         element, count = source.elements(kind, "", "array")
@@ -301,8 +301,7 @@ class Communicator(GpuCalls):
     ):
         if stream is not None:
             places = [0 if memory is None else memory.address for memory in (source, target)]
-            self._group.stream_run(kind, *places, count, element, op, root, algorithm, timeout, cuda._handle(stream))
-            return result
+            return self._enqueue(stream, result, kind, *places, count, element, op, root, algorithm, timeout)
         operation = self._group.start(
             kind,
             source.address if source is not None else 0,

@@ -1,25 +1,76 @@
-"""What a communicator has for GPU memory and streams (docs/collectives.md has what holds)."""
+"""What a communicator has for GPU memory: its operations on streams, and by whom they go (docs/collectives.md has what holds)."""
 
-from . import errors
+import os
+
+from . import cuda, errors
 from ._fairway import _View
-from .group_memory import _Memory
+from .group_memory import _Memory, _made
 from .window import Window
+
+_ON_STREAMS = ("barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
+_ON_HOSTS = ("reduce", "gather", "scatter", "all_to_allv")
+
+
+def _path(given):
+    return os.fspath(given) if isinstance(given, os.PathLike) else given
 
 
 class GpuCalls:
     """The part of fairway.Communicator that is about GPUs."""
 
-    def use_gpu(self, gpu):
+    def use_gpu(self, gpu, *, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0):
         """Lets operations take GPU memory, among at most 8 ranks of one host: each rank calls it with its GPU's number.
 
         Afterwards barrier, all_reduce, broadcast, all_gather, reduce_scatter and all_to_all take stream=, a stream of that GPU
-        (torch's, CuPy's, or a cudaStream_t; not the default one), and arrays that the GPU reaches. Such a call enqueues one
-        kernel and gives the array at once, also while the stream captures a graph; the host does not wait, and `wait` means
+        (torch's, CuPy's, or a cudaStream_t; not the default one), and arrays that the GPU reaches. Such a call enqueues the
+        operation and gives the array at once, also while the stream captures a graph; the host does not wait, and `wait` means
         nothing. Keep the arrays until the stream has come past, and let the streams end before close(). The timeout begins
         when the GPU does.
-        Takes 15.5 MiB of the GPU. Raises Unsupported, at every rank, if one of them cannot; the communicator goes on without GPUs.
+
+        nccl          who does operations: 'measured', NCCL where this machine's table says that it is faster (measure_gpu());
+                      'never', Fairway alone; 'always', NCCL whatever it can do. The same on every rank
+        guarded       NCCL's operations keep deadlines, and ranks that do not come are found. False: they are faster and do
+                      neither. The same on every rank
+        nccl_library  path of libnccl.so.2; '': FAIRWAY_NCCL_LIBRARY, else the one that this process has loaded, such as torch's
+        table         path of the table, of which rank 0's counts; '': one in the user's cache, for these GPUs and versions
+        windows_from  how many bytes a rank gets from which on windows are read; 0: as was measured. The same on every rank
+
+        Returns once every rank has called it; it may wait for kernels that run. Takes 15.9 MiB of the GPU, with NCCL more.
+        Raises Unsupported, at every rank, if one of them cannot, and InvalidArgument if nccl or guarded differ; on this rank
+        alone InvalidArgument of an option that cannot be. The communicator goes on without GPUs.
         """
-        self._group.use_gpu(gpu)
+        self._group.use_gpu(gpu, nccl, guarded, _path(nccl_library), _path(table), windows_from)
+
+    def measure_gpu(self, most_bytes=64 << 20, compare=False):
+        """Measures operations on streams by Fairway and by NCCL, in turns, and keeps who is faster; gives the figures as text.
+
+        Collective, after a use_gpu() that allows NCCL. Kinds and sizes from 512 bytes to `most_bytes` (256 MiB at most) are
+        measured in graphs and launched one by one; the figures are microseconds. Rank 0 writes the table (use_gpu() says
+        where), which later calls of use_gpu() read: this communicator goes on as before. `compare` then measures what is
+        chosen by the table, too. Returns once all is measured, after seconds to minutes, and takes twice `most_bytes` of the
+        GPU meanwhile. Ctrl-C interrupts the wait, and the measuring goes on.
+        Raises InvalidArgument before use_gpu() and after one with nccl='never', Unsupported where a rank has no NCCL, and why.
+        """
+        return self._group.measure_gpu(most_bytes, compare)
+
+    def explain_stream(self, operation, *arrays, captured=False, **options):
+        """Who would do an operation on a stream, and why, in a sentence.
+
+            group.explain_stream("all_reduce", gradients, op="average", captured=True)
+
+        `operation` is the name of a method that takes stream=; `arrays` and `options` are what you would give to it. `captured`:
+        the stream captures a graph. Nothing is enqueued, and no result is made. An array of the host stands for one of its size
+        on the GPU. Any rank may ask, at any time; operations on the host that were started before end first. The answer holds
+        if the other ranks' arrays lie as this one's: where they lie in other places of windows, the operation itself fails.
+        Raises InvalidArgument of a name that no operation has and Unsupported of one that GPUs do not run, both with the names
+        of those that they do; of arrays and options what the method itself raises.
+        """
+        if operation not in _ON_STREAMS:
+            code, what = ("unsupported", f"{operation} does not run on GPUs") if operation in _ON_HOSTS else ("invalid_argument", f"{operation!r} is no operation")
+            raise errors._of(code, f"{what}: {', '.join(_ON_STREAMS)} run on streams")
+        from . import explained
+
+        return explained.ask(self, operation, arrays, captured, options)
 
     def register_window(self, memory):
         """Shows an array of this rank's GPU to the other ranks, which read it where it is; gives its Window. Collective, after use_gpu().
@@ -43,3 +94,14 @@ class GpuCalls:
         The memory of an operation that failed is undefined, later ones end at once, and the communicator is over.
         """
         self._group.stream_status()
+
+    # ---- how ----
+
+    def _enqueue(self, stream, result, *call):
+        self._group.stream_run(*call, cuda._handle(stream))
+        return result
+
+    @staticmethod
+    def _new(like, shape, stream):
+        """The array of a result that the caller has not named."""
+        return _made(like, shape, stream)

@@ -1,5 +1,6 @@
 """The memory of a collective's arguments, and what its elements are; fairway.Communicator uses it."""
 
+import math
 import sys
 
 from . import errors
@@ -18,7 +19,10 @@ class _Memory:
 
     def __init__(self, array, name, written=False, stream=None):
         torch = sys.modules.get("torch")
-        if torch is not None and isinstance(array, torch.Tensor):
+        if isinstance(array, _Memory):
+            for slot in self.__slots__:
+                setattr(self, slot, getattr(array, slot))
+        elif torch is not None and isinstance(array, torch.Tensor):
             self._tensor(array, name, torch, stream)
         else:
             self.address, self.nbytes, self.type, self.item, self.shape, self.keep = _look_at(array, name, written, stream is not None)
@@ -32,6 +36,12 @@ class _Memory:
             raise errors._of("invalid_argument", f"{name} is not contiguous: pass a copy that is (tensor.contiguous())")
         self.address, self.item, self.shape = tensor.data_ptr(), tensor.element_size(), list(tensor.shape)
         self.nbytes, self.type, self.keep = tensor.numel() * self.item, str(tensor.dtype)[6:], tensor
+
+    def elsewhere(self, shape):
+        """As an array of the same elements that is nowhere yet."""
+        made = _Memory(self, "")
+        made.address, made.shape, made.nbytes, made.keep = 0, list(shape), math.prod(shape) * self.item, None
+        return made
 
     def elements(self, kind, op, name):
         """What the collective calls an element, and how many of those the memory has."""

@@ -40,6 +40,9 @@ constexpr std::pair<const char*, Algorithm> kAlgorithms[] = {
     {"hierarchical", Algorithm::hierarchical},
 };
 
+constexpr std::pair<const char*, NcclUse> kNcclUses[] = {
+    {"measured", NcclUse::measured}, {"never", NcclUse::never}, {"always", NcclUse::always}};
+
 // The name of an array's elements as kTypes has it, and how many of those an element is; no name: bytes of no kind.
 std::pair<std::string, std::uint64_t> elements_of(const View& view) {
   const std::uint64_t bytes = view.shape.item_bytes;
@@ -96,12 +99,52 @@ Collective call_of(const std::string& kind, std::uintptr_t input, std::uintptr_t
   return call;
 }
 
+// What `call` of a communicator gives, in its turn. It may go on after Ctrl-C, so it owns what it writes.
+template <class Call>
+std::string text_in_turn(Group& group, bool is_short, Call call) {
+  const auto text = std::make_shared<std::string>();
+  group.in_turn(
+      [=](Communicator& c) {
+        Result<std::string> made = call(c);
+        if (made) *text = std::move(*made);
+        return made.status();
+      },
+      is_short);
+  return *text;
+}
+
 // `stream`: a cudaStream_t.
 void stream_run(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
                 const std::string& type, const std::string& op, int root, const std::string& algorithm,
                 std::optional<double> timeout, std::uintptr_t stream) {
   const Collective call = call_of(kind, input, output, count, type, op, root, algorithm, timeout);
   group.in_turn([=](Communicator& c) { return c.stream_run(call, reinterpret_cast<void*>(stream)); }, true);
+}
+
+// Who would do it, and why. `captured`: in a graph.
+std::string explain_stream(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output,
+                           std::size_t count, const std::string& type, const std::string& op, int root,
+                           const std::string& algorithm, std::optional<double> timeout, bool captured) {
+  const Collective call = call_of(kind, input, output, count, type, op, root, algorithm, timeout);
+  return text_in_turn(group, true,
+                      [=](Communicator& c) { return Result<std::string>(c.explain_stream(call, captured)); });
+}
+
+std::string measure_gpu(Group& group, Whole<std::size_t, "most_bytes"> most_bytes, const py::object& compare) {
+  const bool compares = value_of<bool>(compare, "compare");
+  return text_in_turn(group, false, [=](Communicator& c) { return c.measure_gpu(most_bytes, compares); });
+}
+
+void use_gpu(Group& group, int gpu, const py::object& nccl, const py::object& guarded, const py::object& nccl_library,
+             const py::object& table, Whole<std::uint64_t, "windows_from"> windows_from) {
+  GpuOptions options;
+  options.nccl = choice<NcclUse>(value_of<std::string>(nccl, "nccl"), "nccl", kNcclUses);
+  options.guarded = value_of<bool>(guarded, "guarded");
+  options.nccl_library = value_of<std::string>(nccl_library, "nccl_library");
+  options.table = value_of<std::string>(table, "table");
+  options.windows_from = windows_from;
+  group.in_turn([=](Communicator& c) { return c.use_gpu(gpu, options); }, false);
+  group.watch_streams();
 }
 
 PyOperation start(const std::shared_ptr<Group>& group, const std::string& kind, std::uintptr_t input,
@@ -175,11 +218,9 @@ void bind_collectives(py::module_& module) {
            [](Group& g, const std::vector<int>& without) {
              return g.regroup([=](Communicator& c) { return c.shrink(without); });
            })
-      .def("use_gpu",
-           [](Group& g, int gpu) {
-             g.in_turn([=](Communicator& c) { return c.use_gpu(gpu); }, false);
-             g.watch_streams();
-           })
+      .def("use_gpu", &use_gpu)
+      .def("measure_gpu", &measure_gpu)
+      .def("explain_stream", &explain_stream)
       .def("stream_run", &stream_run)
       .def("stream_status", [](Group& g) { g.in_turn([](Communicator& c) { return c.stream_status(); }, true); })
       .def("register_window", &Group::register_window)

@@ -1,43 +1,11 @@
 """fairway.Communicator on GPU memory and streams, on a driver that stands in for CUDA's where the build has one."""
 
-import os
 import unittest
 
-import ranks
-
-PRELUDE = (
-    ranks.PRELUDE
-    + """
-import signal
-import numpy as np
-from standin_gpu import Gpu
-gpu = Gpu(int(os.environ["RANK"]))
-def array(values, name="<f4"):
-    values = np.asarray(values)
-    return gpu.part(gpu.allocate(values.nbytes, values.tobytes()), 0, values.nbytes, name, values.itemsize)
-def seen(memory, dtype="f4"):
-    return np.frombuffer(gpu.read(memory), dtype)
-def together(**options):
-    group = joined(transports=["shm", "cuda"], **options)
-    try:
-        group.use_gpu(group.rank)
-    except fairway.Unsupported as error:
-        if "nvcc" not in str(error): raise
-        print("skip", error)
-        sys.exit(0)
-    return group
-"""
-)
+from gpu_ranks import GpuRanks
 
 
-@unittest.skipUnless(os.environ.get("FAIRWAY_CUDA_DRIVER"), "FAIRWAY_CUDA_DRIVER names no driver that stands in for CUDA's")
-class GpuCollectives(unittest.TestCase):
-    def run_ranks(self, script, size, **options):
-        said = ranks.run(self, script, size, {"FAIRWAY_STANDIN_DEVICES": "4"}, prelude=PRELUDE, **options)
-        if said[0].startswith("skip"):
-            self.skipTest(said[0])
-        return said
-
+class GpuCollectives(GpuRanks):
     def test_every_operation_gives_what_numpy_computes(self):
         self.run_ranks(
             """
@@ -137,7 +105,6 @@ class GpuCollectives(unittest.TestCase):
     def test_windows_show_arrays_until_they_end(self):
         self.run_ranks(
             """
-            import gc, weakref
             group = together()
             stream = gpu.stream()
             me, size = group.rank, group.size
@@ -198,8 +165,7 @@ class GpuCollectives(unittest.TestCase):
     def test_the_array_of_a_window_lives_as_long_as_an_operation_of_its_communicator(self):
         self.run_ranks(
             """
-            import gc, weakref
-            group = together()
+            group = together(gpu_options={"nccl": "never", "windows_from": 1})
             me, size, stream = group.rank, group.size, gpu.stream()
             shown, out = array(np.full(4096, me + 1, np.float32)), array(np.zeros(4096 * size, np.float32))
             kept = weakref.ref(shown)
@@ -225,7 +191,6 @@ class GpuCollectives(unittest.TestCase):
     def test_a_window_whose_call_was_interrupted_keeps_its_array(self):
         self.run_ranks(
             """
-            import gc, weakref
             class Interrupted(Exception): pass
             def interrupt(*_): raise Interrupted
             signal.signal(signal.SIGALRM, interrupt)
@@ -256,7 +221,6 @@ class GpuCollectives(unittest.TestCase):
     def test_windows_that_make_no_sense_are_refused_and_the_group_goes_on(self):
         self.run_ranks(
             """
-            import gc, weakref
             early = joined(name="early", transports=["shm", "cuda"])
             x = array(np.ones(4, np.float32))
             try:

@@ -91,6 +91,14 @@ class Surface(unittest.TestCase):
             if isinstance(kind, type) and issubclass(kind, fairway.Error):
                 self.assertTrue(kind.__doc__, kind)
 
+    def test_what_runs_on_streams_is_what_takes_one(self):
+        group = fairway.Communicator
+        takes = [name for name, member in vars(group).items() if inspect.isfunction(member) and "stream" in inspect.signature(member).parameters]
+        takes = [name for name in takes if not name.startswith("_")]
+        self.assertEqual(takes, list(fairway.communicator_gpu._ON_STREAMS))
+        for name in fairway.communicator_gpu._ON_HOSTS:
+            self.assertNotIn("stream", inspect.signature(getattr(group, name)).parameters)
+
     def test_codes_and_exceptions_agree(self):
         kinds = fairway.errors._KINDS
         self.assertEqual(len(kinds), 25)
