@@ -118,6 +118,37 @@ class TorchStreams(unittest.TestCase):
             3,
         )
 
+    def test_a_tensor_that_all_ranks_show_is_read_where_it_is(self):
+        self.run_ranks(
+            """
+            group = begin()
+            fails(fairway.InvalidArgument, "a tensor on cpu", lambda: group.register_window(torch.zeros(4)))
+            fails(fairway.InvalidArgument, "a list", lambda: group.register_window([1.0]))
+            each = 7 << 20  # floats of a rank's block: long enough to be read
+            mine = lambda other: np.arange(each * size, dtype=np.float32) % 1000 + other
+            x, out = T(mine(rank)), T(np.zeros(each))
+            window = group.register_window(x)  # the first use of the GPUs: they meet here
+            expect(window.nbytes == x.numpy().nbytes and group.gpu.device == rank, window)
+            told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._stream)
+            expect("window" in told, told)
+            group._reduce_scatter_base(out, x, options()).wait()
+            cuda.current.synchronize()
+            same(out.numpy(), sum(mine(other)[each * rank : each * (rank + 1)] for other in range(size)))
+            group.barrier(options()).wait()  # behind it no rank reads
+            window.deregister()
+            small = T([1.0])
+            group.allreduce([small], options()).wait()  # and the group goes on
+            group.barrier(options()).wait()
+            expect(small.numpy()[0] == size)
+            group.shutdown()
+            staged = begin()
+            staged.gpu.reason = "rank 0 has FAIRWAY_TORCH_STAGE set"
+            fails(fairway.Unsupported, "through the host: rank 0 has FAIRWAY_TORCH_STAGE", lambda: staged.register_window(small))
+            staged.shutdown()
+            """,
+            2,
+        )
+
     def test_a_rank_that_dies_is_a_typed_error_and_the_rest_go_on_with_their_gpus(self):
         self.run_ranks(
             """
