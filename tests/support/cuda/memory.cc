@@ -135,6 +135,24 @@ bool Memory::is_peers(Address address, int device) {
          range.backing->device != device;
 }
 
+// A copy engine moves words whole, and kernels may look at a few of them meanwhile. Of more nobody expects it.
+template <class Word>
+static bool move_words(unsigned char* to, const unsigned char* from, std::uint64_t size) {
+  constexpr std::uint64_t kFew = 1024;
+  const auto places = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | size;
+  if (size > kFew || places % sizeof(Word) != 0) return false;
+  for (std::uint64_t at = 0; at < size; at += sizeof(Word)) {
+    const Word word = __atomic_load_n(reinterpret_cast<const Word*>(from + at), __ATOMIC_RELAXED);
+    __atomic_store_n(reinterpret_cast<Word*>(to + at), word, __ATOMIC_RELAXED);
+  }
+  return true;
+}
+
+static void move(unsigned char* to, const unsigned char* from, std::uint64_t size) {
+  if (to == from || move_words<std::uint64_t>(to, from, size) || move_words<std::uint32_t>(to, from, size)) return;
+  std::memmove(to, from, size);
+}
+
 bool Memory::copy(Address to, Address from, std::uint64_t size, int device) {
   while (size > 0) {
     std::uint64_t here = size, there = size;
@@ -142,7 +160,7 @@ bool Memory::copy(Address to, Address from, std::uint64_t size, int device) {
     const unsigned char* source = touch(from, there, device);
     if (target == nullptr || source == nullptr) return false;
     const std::uint64_t part = std::min(here, there);
-    if (!loses_peer_writes || !is_peers(to, device)) std::memmove(target, source, part);
+    if (!loses_peer_writes || !is_peers(to, device)) move(target, source, part);
     if (target != reinterpret_cast<unsigned char*>(to) && source != reinterpret_cast<const unsigned char*>(from) &&
         spoils_after() && copies_.fetch_add(1) + 1 == *spoils_after())
       spoils = true;
