@@ -68,7 +68,7 @@ class GpuCalls:
         if operation not in _ON_STREAMS:
             code, what = ("unsupported", f"{operation} does not run on GPUs") if operation in _ON_HOSTS else ("invalid_argument", f"{operation!r} is no operation")
             raise errors._of(code, f"{what}: {', '.join(_ON_STREAMS)} run on streams")
-        from . import explained
+        from . import explained  # which is a Communicator
 
         return explained.ask(self, operation, arrays, captured, options)
 

@@ -11,7 +11,7 @@ class _Explained(Communicator):
     """A communicator whose operations on streams end in the explanation in place of being enqueued."""
 
     def __init__(self, communicator, captured):
-        self._group, self._captured = communicator._group, captured
+        self._group, self._captured = communicator._group, bool(captured)
 
     def _enqueue(self, stream, result, *call):
         if stream is not _ANY:

@@ -17,8 +17,8 @@ def array(values, name="<f4"):
     return gpu.part(gpu.allocate(values.nbytes, values.tobytes()), 0, values.nbytes, name, values.itemsize)
 def seen(memory, dtype="f4"):
     return np.frombuffer(gpu.read(memory), dtype)
-def together(*, gpu_options={}, **options):
-    group = joined(transports=["shm", "cuda"], **options)
+def together(*, gpu_options={}, timeout=60.0, **options):
+    group = joined(timeout=timeout, transports=["shm", "cuda"], **options)
     try:
         group.use_gpu(group.rank, **gpu_options)
     except fairway.Unsupported as error:
@@ -39,8 +39,8 @@ def refused(kind, words, call, *arguments, **options):
 
 @unittest.skipUnless(os.environ.get("FAIRWAY_CUDA_DRIVER"), "FAIRWAY_CUDA_DRIVER names no driver that stands in for CUDA's")
 class GpuRanks(unittest.TestCase):
-    def run_ranks(self, script, size, environment=None, **options):
-        said = ranks.run(self, script, size, {"FAIRWAY_STANDIN_DEVICES": "4", **(environment or {})}, prelude=PRELUDE, **options)
+    def run_ranks(self, script, size, environment=None, timeout=180, **options):
+        said = ranks.run(self, script, size, {"FAIRWAY_STANDIN_DEVICES": "4", **(environment or {})}, prelude=PRELUDE, timeout=timeout, **options)
         if said[0].startswith("skip"):
             self.skipTest(said[0])
         return said
