@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from fairway import launch
 import ranks
 
 SLURM = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_STEP_NUM_NODES": "2", "SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_LOCALID": "1"}
+# A sanitizer's runtime is for the ranks alone: it knows no fork in a program of several threads, as Slurm's daemons are.
+PRELOADED = [f"LD_PRELOAD={os.environ['LD_PRELOAD']}"] if "LD_PRELOAD" in os.environ else []
+PYTHON = ["env", *PRELOADED, sys.executable]
 OWN = {"FAIRWAY_JOB": f"test {os.getpid()}"}
 JOINED = """
     import fairway, numpy, os
@@ -162,7 +166,7 @@ class Meeting(unittest.TestCase):
                 self.assertEqual(status, 0, said)
 
     def launched(self, *command):
-        environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR")}
+        environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "LD_PRELOAD")}
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
             file.write(program())
             file.flush()
@@ -172,23 +176,23 @@ class Meeting(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("mpirun.openmpi"), "Open MPI is not installed (apt-get install openmpi-bin)")
     def test_open_mpis_mpirun(self):
-        self.launched("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable)
+        self.launched("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2", *PYTHON)
 
     @unittest.skipUnless(shutil.which("mpiexec.mpich"), "MPICH is not installed (apt-get install mpich)")
     def test_mpichs_mpiexec(self):
-        self.launched("mpiexec.mpich", "-n", "2", sys.executable)
-        self.launched("mpiexec.mpich", "-n", "2", "sh", "-c", f'"{sys.executable}" "$0"')  # behind a shell of its own
+        self.launched("mpiexec.mpich", "-n", "2", *PYTHON)
+        self.launched("mpiexec.mpich", "-n", "2", "sh", "-c", f'{shlex.join(PYTHON)} "$0"')  # behind a shell of its own
 
     @unittest.skipUnless(
         os.geteuid() == 0 and all(shutil.which(name) for name in ("slurmctld", "slurmd", "srun", "unshare", "ip")),
         "needs root and Slurm (apt-get install slurmctld slurmd slurm-client)",
     )
     def test_srun_of_a_real_slurm(self):
-        self.launched("unshare", "--net", "--uts", sys.executable, "slurm_cluster.py", sys.executable)
+        self.launched("unshare", "--net", "--uts", sys.executable, "slurm_cluster.py", *PYTHON)
 
     @unittest.skipUnless(shutil.which("torchrun") or shutil.which("torch-run"), "torchrun is not installed (python3-torch)")
     def test_torchrun(self):
-        self.launched(sys.executable, "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--standalone", "--nproc_per_node", "2")
+        self.launched(*PYTHON, "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--standalone", "--nproc_per_node", "2")
 
 
 if __name__ == "__main__":
