@@ -51,7 +51,8 @@ enum {
   FAIRWAY_ALGORITHM_BINOMIAL,
   FAIRWAY_ALGORITHM_CHAIN,
   FAIRWAY_ALGORITHM_BRUCK,
-  FAIRWAY_ALGORITHM_DISSEMINATION
+  FAIRWAY_ALGORITHM_DISSEMINATION,
+  FAIRWAY_ALGORITHM_HIERARCHICAL
 };
 size_t fairway_type_size(int32_t type);      /* bytes of one element; 0: there is no such type */
 const char* fairway_type_name(int32_t type); /* "bf16"; "unknown" for what is none, as for the next three */

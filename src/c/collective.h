@@ -33,4 +33,18 @@ fairway_code with_group(const fairway_communicator* communicator, fairway_error*
   });
 }
 
+// The same with one collective of the caller: `run(communicator, collective)`.
+template <class Run, class... Pointers>
+fairway_code with_collective(const fairway_communicator* communicator, const fairway_collective* given,
+                             fairway_error** error, Run run, Pointers... needed) {
+  return with_group(
+      communicator, error,
+      [&](Communicator& group) -> Status {
+        Collective call;
+        if (Status status = read_collective(given, group.size(), call); !status) return status;
+        return run(group, call);
+      },
+      given, needed...);
+}
+
 }  // namespace fairway::c

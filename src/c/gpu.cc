@@ -63,27 +63,19 @@ FAIRWAY_API fairway_code fairway_communicator_explain_stream(const fairway_commu
                                                              const fairway_collective* given, int32_t captured,
                                                              char** text, fairway_error** error) {
   if (text != nullptr) *text = nullptr;
-  return with_group(
-      communicator, error,
-      [&](const Communicator& group) -> Status {
-        Collective call;
-        if (Status status = read_collective(given, group.size(), call); !status) return status;
+  return with_collective(
+      communicator, given, error,
+      [&](const Communicator& group, const Collective& call) -> Status {
         *text = copy_text(group.explain_stream(call, captured != 0));
         return {};
       },
-      given, text);
+      text);
 }
 FAIRWAY_API fairway_code fairway_communicator_stream_run(fairway_communicator* communicator,
                                                          const fairway_collective* given, void* stream,
                                                          fairway_error** error) {
-  return with_group(
-      communicator, error,
-      [&](Communicator& group) -> Status {
-        Collective call;
-        if (Status status = read_collective(given, group.size(), call); !status) return status;
-        return group.stream_run(call, stream);
-      },
-      given);
+  return with_collective(communicator, given, error,
+                         [&](Communicator& group, const Collective& call) { return group.stream_run(call, stream); });
 }
 FAIRWAY_API fairway_code fairway_communicator_stream_status(fairway_communicator* communicator, fairway_error** error) {
   return with_group(communicator, error, [](Communicator& group) { return group.stream_status(); });

@@ -40,7 +40,7 @@ Status read_collective(const fairway_collective* caller, int size, Collective& o
   if (Status status = take(out.kind, in.kind, CollectiveKind::all_to_allv, "kind"); !status) return status;
   if (Status status = take(out.type, in.type, DataType::f8e5m2, "type"); !status) return status;
   if (Status status = take(out.reduction, in.reduction, Reduction::custom, "reduction"); !status) return status;
-  if (Status status = take(out.algorithm, in.algorithm, Algorithm::dissemination, "algorithm"); !status) return status;
+  if (Status status = take(out.algorithm, in.algorithm, Algorithm::hierarchical, "algorithm"); !status) return status;
   out.input = in.input;
   out.output = in.output;
   out.count = in.count;
@@ -70,7 +70,7 @@ FAIRWAY_API const char* fairway_collective_name(int32_t kind) {
   return name_of(kind, CollectiveKind::all_to_allv);
 }
 FAIRWAY_API const char* fairway_algorithm_name(int32_t algorithm) {
-  return name_of(algorithm, Algorithm::dissemination);
+  return name_of(algorithm, Algorithm::hierarchical);
 }
 
 FAIRWAY_API void fairway_collective_init(fairway_collective* out) {
@@ -85,14 +85,8 @@ FAIRWAY_API void fairway_collective_init(fairway_collective* out) {
 
 FAIRWAY_API fairway_code fairway_communicator_run(fairway_communicator* communicator, const fairway_collective* given,
                                                   fairway_error** error) {
-  return with_group(
-      communicator, error,
-      [&](Communicator& group) -> Status {
-        Collective call;
-        if (Status status = read_collective(given, group.size(), call); !status) return status;
-        return group.run(call);
-      },
-      given);
+  return with_collective(communicator, given, error,
+                         [](Communicator& group, const Collective& call) { return group.run(call); });
 }
 FAIRWAY_API fairway_code fairway_communicator_run_all(fairway_communicator* communicator,
                                                       const fairway_collective* given, size_t count,
@@ -118,17 +112,15 @@ FAIRWAY_API fairway_code fairway_communicator_run_all(fairway_communicator* comm
 }
 FAIRWAY_API fairway_code fairway_communicator_start(fairway_communicator* communicator, const fairway_collective* given,
                                                     uint64_t* operation, fairway_error** error) {
-  return with_group(
-      communicator, error,
-      [&](Communicator& group) -> Status {
-        *operation = 0;
-        Collective call;
-        if (Status status = read_collective(given, group.size(), call); !status) return status;
+  if (operation != nullptr) *operation = 0;
+  return with_collective(
+      communicator, given, error,
+      [&](Communicator& group, const Collective& call) {
         const auto started = group.start(call);
         if (started) *operation = started->number;
         return started.status();
       },
-      given, operation);
+      operation);
 }
 FAIRWAY_API int32_t fairway_communicator_test(fairway_communicator* communicator, uint64_t operation) {
   if (communicator == nullptr || communicator->engine->closed) return 1;
@@ -145,15 +137,13 @@ FAIRWAY_API fairway_code fairway_communicator_wait(fairway_communicator* communi
 FAIRWAY_API fairway_code fairway_communicator_chosen(const fairway_communicator* communicator,
                                                      const fairway_collective* given, int32_t* algorithm,
                                                      fairway_error** error) {
-  return with_group(
-      communicator, error,
-      [&](const Communicator& group) -> Status {
-        Collective call;
-        if (Status status = read_collective(given, group.size(), call); !status) return status;
+  return with_collective(
+      communicator, given, error,
+      [&](const Communicator& group, const Collective& call) -> Status {
         *algorithm = static_cast<int32_t>(group.chosen(call));
         return {};
       },
-      given, algorithm);
+      algorithm);
 }
 
 FAIRWAY_API fairway_code fairway_communicator_send(fairway_communicator* communicator, const void* data,

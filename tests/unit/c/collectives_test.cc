@@ -21,13 +21,13 @@ TEST(CGroup, ValuesAreTheCppOnes) {
     EXPECT_EQ(to_string(static_cast<fairway::Reduction>(one)), fairway_reduction_name(one));
   for (int kind = 0; kind <= FAIRWAY_ALL_TO_ALLV; ++kind)
     EXPECT_EQ(to_string(static_cast<fairway::CollectiveKind>(kind)), fairway_collective_name(kind));
-  for (int one = 0; one <= FAIRWAY_ALGORITHM_DISSEMINATION; ++one)
+  for (int one = 0; one <= FAIRWAY_ALGORITHM_HIERARCHICAL; ++one)
     EXPECT_EQ(to_string(static_cast<fairway::Algorithm>(one)), fairway_algorithm_name(one));
   EXPECT_STREQ("bf16", fairway_type_name(FAIRWAY_BF16));
   EXPECT_STREQ("f8e5m2", fairway_type_name(FAIRWAY_F8E5M2));
   EXPECT_STREQ("custom", fairway_reduction_name(FAIRWAY_CUSTOM));
   EXPECT_STREQ("all_to_allv", fairway_collective_name(FAIRWAY_ALL_TO_ALLV));
-  EXPECT_STREQ("dissemination", fairway_algorithm_name(FAIRWAY_ALGORITHM_DISSEMINATION));
+  EXPECT_STREQ("hierarchical", fairway_algorithm_name(FAIRWAY_ALGORITHM_HIERARCHICAL));
   for (const int none : {-1, 14, 1000}) {
     EXPECT_STREQ("unknown", fairway_type_name(none));
     EXPECT_EQ(0u, fairway_type_size(none));
