@@ -287,8 +287,8 @@ class Communicator:
     def barrier(self, *, timeout: float | None = None, wait: bool = True, stream: Any = None) -> Any: ...
     def all_reduce(
         self,
-        array: Array,
-        out: Array | None = None,
+        array: _Array,
+        out: _Array | None = None,
         op: _Op = "sum",
         *,
         algorithm: _Algorithm = "automatic",
@@ -298,8 +298,8 @@ class Communicator:
     ) -> Any: ...
     def reduce(
         self,
-        array: Array,
-        out: Array | None = None,
+        array: _Array,
+        out: _Array | None = None,
         op: _Op = "sum",
         root: int = 0,
         *,
@@ -308,24 +308,24 @@ class Communicator:
         wait: bool = True,
     ) -> Any: ...
     def broadcast(
-        self, array: Array, root: int = 0, *, algorithm: _Algorithm = "automatic", timeout: float | None = None, wait: bool = True, stream: Any = None
+        self, array: _Array, root: int = 0, *, algorithm: _Algorithm = "automatic", timeout: float | None = None, wait: bool = True, stream: Any = None
     ) -> Any: ...
     def all_gather(
         self,
-        array: Array,
-        out: Array | None = None,
+        array: _Array,
+        out: _Array | None = None,
         *,
         algorithm: _Algorithm = "automatic",
         timeout: float | None = None,
         wait: bool = True,
         stream: Any = None,
     ) -> Any: ...
-    def gather(self, array: Array, out: Array | None = None, root: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
-    def scatter(self, array: Array | None, out: Array, root: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
+    def gather(self, array: _Array, out: _Array | None = None, root: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
+    def scatter(self, array: _Array | None, out: _Array, root: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
     def reduce_scatter(
         self,
-        array: Array,
-        out: Array | None = None,
+        array: _Array,
+        out: _Array | None = None,
         op: _Op = "sum",
         *,
         algorithm: _Algorithm = "automatic",
@@ -335,8 +335,8 @@ class Communicator:
     ) -> Any: ...
     def all_to_all(
         self,
-        array: Array,
-        out: Array | None = None,
+        array: _Array,
+        out: _Array | None = None,
         *,
         algorithm: _Algorithm = "automatic",
         timeout: float | None = None,
@@ -345,8 +345,8 @@ class Communicator:
     ) -> Any: ...
     def all_to_allv(
         self,
-        array: Array,
-        out: Array,
+        array: _Array,
+        out: _Array,
         send_counts: Sequence[int],
         receive_counts: Sequence[int],
         send_offsets: Sequence[int] | None = None,
@@ -375,8 +375,8 @@ class Communicator:
     ) -> str: ...
     def register_window(self, memory: _Array) -> Window: ...
     def stream_status(self) -> None: ...
-    def send(self, array: Array, to: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
-    def receive(self, array: Array, source: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
+    def send(self, array: _Array, to: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
+    def receive(self, array: _Array, source: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
     def split(self, color: int, key: int = 0) -> Communicator | None: ...
     def shrink(self, without: Sequence[int] = ()) -> Communicator: ...
     def close(self) -> None: ...

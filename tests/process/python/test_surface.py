@@ -1,6 +1,7 @@
 """The stubs, the docstrings and the module say the same names; each error is an exception of its own."""
 
 import ast
+import builtins
 import inspect
 import pathlib
 import pydoc
@@ -62,6 +63,17 @@ class Surface(unittest.TestCase):
         for node in ast.parse((PACKAGE / "__init__.pyi").read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 self.assertFalse([item for item in node.body if isinstance(item, ast.AnnAssign)], node.name)
+
+    def test_stubs_use_names_that_they_have(self):
+        for name in ("__init__.pyi", "errors.pyi"):
+            known = {*dir(builtins), *(dir(fairway.errors) if name == "__init__.pyi" else ())}
+            tree = ast.parse((PACKAGE / name).read_text())
+            for node in tree.body:
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    known |= {alias.asname or alias.name for alias in node.names}
+                known |= {getattr(node, "name", "")} | {target.id for target in getattr(node, "targets", ())}
+            used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+            self.assertEqual(used - known, set(), name)
 
     def test_stubs_name_what_there_is(self):
         stubs = stubbed("__init__.pyi")
