@@ -115,6 +115,11 @@ Route route_without_lines(const Layout& layout, Work work, std::uint64_t block_b
   return route;
 }
 
+std::uint64_t read_from(std::uint32_t size, Work work) {
+  if (work == Work::from_root || (work == Work::reduce_to_all && size == 2)) return kWholeByReading;
+  return work == Work::reduce_to_each ? kReducedByReading : kMovedByReading;
+}
+
 }  // namespace
 
 Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, Algorithm asked,
@@ -149,15 +154,6 @@ Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64
   return route;
 }
 
-namespace {
-
-std::uint64_t read_from(std::uint32_t size, Work work) {
-  if (work == Work::from_root || (work == Work::reduce_to_all && size == 2)) return kWholeByReading;
-  return work == Work::reduce_to_each ? kReducedByReading : kMovedByReading;
-}
-
-}  // namespace
-
 std::optional<ReadRoute> read_route_of(std::uint32_t size, Work work, std::uint64_t block_bytes, std::uint64_t from) {
   constexpr std::uint64_t kBytesOfReadBlock = 16U << 10, kMostChunks = 16, kChunk = 12U << 20;
   constexpr std::uint64_t kPairChunks = 4, kPairChunk = 64U << 20;
@@ -170,7 +166,7 @@ std::optional<ReadRoute> read_route_of(std::uint32_t size, Work work, std::uint6
   route.blocks = blocks_of(gets, kBytesOfReadBlock, kReadChannels);
   if (work == Work::reduce_to_all) route.part_bytes = lines((block_bytes + size - 1) / size);
   if (work == Work::from_root) {
-    // Each chunk costs the time of a meeting and of the copies' beginnings, 28 us among four H200. Of the first one two
+    // Each chunk costs the time of a meeting and of the copies' beginnings, 33 us among four H200. Of the first one two
     // thirds of its time are lost, in which all wait for the root, and that of the root's copy, if it makes one.
     std::uint64_t chunks = size == 2 ? std::clamp<std::uint64_t>(block_bytes / kPairChunk, 1, kPairChunks) : 1;
     while (size > 2 && chunks < kMostChunks && (chunks + 1) * (chunks + 1) * kChunk <= block_bytes) ++chunks;
