@@ -19,6 +19,7 @@
 
 #include "checks.cuh"
 #include "collective_values.cuh"
+#include "collectives_options.h"
 #include "cuda_check.cuh"
 #include "fairway/collectives.h"
 #include "library.h"
@@ -34,16 +35,6 @@
 namespace {
 
 using fairway::CollectiveKind;
-
-struct Options {
-  int ranks = 0, turns = 3;
-  std::string operations = "all_reduce,all_gather,reduce_scatter,all_to_all,broadcast";
-  std::size_t from = 8, to = std::size_t{1} << 30;
-  std::size_t windows_from = 0;  // GpuOptions has it
-  std::string type = "f32", algorithm = "automatic";
-  bool alone = false;
-  const char* json = nullptr;
-};
 
 struct Shared {  // between the processes
   std::atomic<std::uint64_t> arrived{0};
@@ -316,12 +307,6 @@ class Rank {
   std::FILE* json_ = nullptr;
 };
 
-std::size_t bytes_of(const char* text) {
-  char* end = nullptr;
-  const std::size_t number = std::strtoull(text, &end, 10);
-  return number << (*end == 'G' ? 30 : *end == 'M' ? 20 : *end == 'K' ? 10 : 0);
-}
-
 // In a child: a process that forks may not have used CUDA.
 int gpus() {
   int pipe[2];
@@ -341,28 +326,9 @@ int gpus() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (name == "--alone") {
-      options.alone = true;
-      continue;
-    }
-    if (name == "--ranks") options.ranks = std::atoi(value);
-    else if (name == "--turns") options.turns = std::max(1, std::atoi(value));
-    else if (name == "--operations") options.operations = value;
-    else if (name == "--from") options.from = std::max<std::size_t>(4, bytes_of(value));
-    else if (name == "--to") options.to = bytes_of(value);
-    else if (name == "--type") options.type = value;
-    else if (name == "--algorithm") options.algorithm = value;
-    else if (name == "--windows-from") options.windows_from = bytes_of(value);
-    else if (name == "--json") options.json = value;
-    else return std::fprintf(stderr, "collectives: unknown option %s\n", name.c_str()), 2;
-    ++i;
-  }
+  Options options = options_of(argc, argv);
   if (options.ranks == 0) options.ranks = std::min(gpus(), 8);
-  if (options.ranks < 1 || options.ranks > 8) return std::fprintf(stderr, "collectives: 1 to 8 ranks\n"), 2;
+  if (options.ranks == 0) return std::fprintf(stderr, "collectives: there is no GPU here\n"), 2;
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto& shared = *new (memory) Shared;
   std::vector<pid_t> children;
