@@ -57,6 +57,23 @@ def step(torch, trained, optimizer, data, number, rank, size):
     return loss.detach()
 
 
+def where_time_goes(torch, one_step, steps=4, most=12):
+    """Milliseconds a step of what takes the most, by torch.profiler: [[where, ms, times, what]], "GPU" or "CPU". Every rank makes the steps."""
+    from torch.profiler import ProfilerActivity, profile
+
+    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
+    with profile(activities=kinds) as seen:
+        for i in range(steps):
+            one_step(i)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    rows, out = seen.key_averages(), []
+    for where, attributes in (("GPU", ("self_device_time_total", "self_cuda_time_total")), ("CPU", ("self_cpu_time_total",))):
+        took = lambda row: next(getattr(row, name) for name in attributes if hasattr(row, name))  # microseconds; PyTorch 1.13 has the latter
+        out += [[where, took(row) / 1e3 / steps, row.count / steps, row.key[:90]] for row in sorted(rows, key=took)[::-1][:most] if took(row) > 0]
+    return out
+
+
 def worker(arguments):
     import torch
     import torch.distributed as dist
@@ -100,10 +117,11 @@ def worker(arguments):
     if arguments.gpus:
         torch.cuda.synchronize()
     seconds = time.perf_counter() - began
+    profile = where_time_goes(torch, lambda i: step(torch, trained, optimizer, data, i, dist.get_rank(), dist.get_world_size())) if arguments.profile else []
     if dist.get_rank() == 0:
         how = fairway.torch.gpu_path() if arguments.gpus and arguments.backends in ("fairway", "staged") else ""
         losses = [loss.item() for loss in losses]
-        print(json.dumps({"rate": arguments.steps / seconds, "losses": losses, "how": how, "ranks": dist.get_world_size(), "recovery": recovery}), flush=True)
+        print(json.dumps({"rate": arguments.steps / seconds, "losses": losses, "how": how, "ranks": dist.get_world_size(), "recovery": recovery, "profile": profile}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -118,6 +136,7 @@ def run(backend, arguments):
     command += ["--width", str(arguments.width), "--layers", str(arguments.layers), *["--gpus"] * arguments.gpus]
     if arguments.kill is not None:
         command += ["--kill", str(arguments.kill)]
+    command += ["--profile"] * arguments.profile
     processes = [
         subprocess.Popen(command, env={**base, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(arguments.ranks)
     ]
@@ -142,6 +161,7 @@ def main():
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kill", type=int)
+    parser.add_argument("--profile", action="store_true", help="where rank 0's time goes in 4 more steps of each backend")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -167,6 +187,8 @@ def main():
         if how := reports[backend][0]["how"]:
             print(f"{backend:8} {how}")
         print(f"{backend:8} {statistics.median(rates):7.2f} steps/s ({min(rates):.2f} to {max(rates):.2f}), loss {losses[0]:.4f} to {losses[-1]:.4f}")
+        for where, ms, times, what in reports[backend][-1]["profile"]:
+            print(f"         {where} {ms:8.2f} ms a step, {times:6.1f} times  {what}")
         if recovery := reports[backend][0]["recovery"]:
             print(f"         rank {recovery['rank']} was lost; {reports[backend][0]['ranks']} ranks went on after {recovery['seconds']:.2f} s")
     for backend in backends[1:]:
