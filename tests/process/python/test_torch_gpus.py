@@ -115,6 +115,9 @@ class TorchGpus(unittest.TestCase):
             makes = lambda other: (torch.arange(size * block, device="cuda") % 1009 + other).float()
             total = sum(makes(other) for other in range(size))
             part = slice(rank * block, (rank + 1) * block)
+            for what, arrays in {"all_reduce": [x], "reduce_scatter": [x, y[:block]], "all_gather": [x[:block], y], "all_to_all": [x, y], "broadcast": [x]}.items():
+                told = fairway.torch.communicator().explain_stream(what, *arrays)
+                expect("reads it in window" in told, told)
             for _ in range(3):
                 x.copy_(makes(rank)); dist.all_reduce(x); same(x, total)
                 x.copy_(makes(rank)); out = torch.empty(block, device="cuda"); dist.reduce_scatter_tensor(out, x); same(out, total[part])
