@@ -3,7 +3,7 @@
 import os
 
 from . import cuda, errors
-from ._fairway import _View
+from ._fairway import _GpuOptions, _View
 from .group_memory import _Memory, _made
 from .window import Window
 
@@ -13,6 +13,11 @@ _ON_HOSTS = ("reduce", "gather", "scatter", "all_to_allv")
 
 def _path(given):
     return os.fspath(given) if isinstance(given, os.PathLike) else given
+
+
+def gpu_options(*, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0):
+    """Options of GpuCalls.use_gpu(), looked at: a value that cannot be is InvalidArgument, of a wrong type TypeError."""
+    return _GpuOptions(nccl, guarded, _path(nccl_library), _path(table), windows_from)
 
 
 class GpuCalls:
@@ -39,7 +44,8 @@ class GpuCalls:
         Raises Unsupported, at every rank, if one of them cannot, and InvalidArgument if nccl or guarded differ; on this rank
         alone InvalidArgument of an option that cannot be. The communicator goes on without GPUs.
         """
-        self._group.use_gpu(gpu, nccl, guarded, _path(nccl_library), _path(table), windows_from)
+        options = gpu_options(nccl=nccl, guarded=guarded, nccl_library=nccl_library, table=table, windows_from=windows_from)
+        self._group.use_gpu(gpu, options)
 
     def measure_gpu(self, most_bytes=64 << 20, compare=False):
         """Measures operations on streams by Fairway and by NCCL, in turns, and keeps who is faster; gives the figures as text.

@@ -4,6 +4,7 @@ All ranks decide together, at the first collective of GPU tensors, whether their
 through the host, and the group says so once.
 """
 
+import hashlib
 import json
 import os
 import threading
@@ -13,6 +14,7 @@ import warnings
 import torch
 
 from . import errors, launch
+from .communicator_gpu import gpu_options
 from .process_group_work import FairwayWork, as_runtime_error
 
 _MOST_RANKS = 8
@@ -49,6 +51,12 @@ def why_stage(ranks):
     return ""
 
 
+def _digest(options):
+    """The same for the same options. Where a file lies may differ between ranks."""
+    said = sorted((name, repr(value)) for name, value in options.items() if name not in ("nccl_library", "table"))
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+
+
 def _is_plain(tensor):
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
@@ -66,6 +74,15 @@ class GpuSide:
         self._stream = self._last = None
         self.device = None  # the GPU's index, once it is used
         self.reason = ""  # why tensors go through the host, once that is known
+        self.options = {}  # of Communicator.use_gpu(): set_options()
+
+    def set_options(self, options):
+        """Those of Communicator.use_gpu(), until the ranks decide."""
+        gpu_options(**options)
+        with self._lock:
+            if self.device is not None or self.reason:
+                raise errors._of("invalid_argument", "the group's GPUs are in use: set options before its first collective of GPU tensors")
+            self.options = options
 
     def takes(self, tensors):
         """Whether a collective of these tensors runs on the GPU. The first time it is itself a collective."""
@@ -90,16 +107,20 @@ class GpuSide:
         if self._cuda.is_current_stream_capturing():
             raise errors._of("invalid_argument", "a group's first collective of GPU tensors cannot be captured into a graph: call one before")
         group = self._communicator
-        said = {"host": launch.host_id(), "gpu": identity(self._cuda, index), "stage": bool(os.environ.get(STAGE))}
+        said = {"host": launch.host_id(), "gpu": identity(self._cuda, index), "stage": bool(os.environ.get(STAGE)), "options": _digest(self.options)}
         every = bytearray(_RECORD_BYTES * group.size)
         try:
             group.all_gather(bytearray(json.dumps(said).encode().ljust(_RECORD_BYTES)), every)
         except errors.Error as failed:
             raise as_runtime_error(failed)
-        reason = why_stage([json.loads(every[i : i + _RECORD_BYTES]) for i in range(0, len(every), _RECORD_BYTES)])
+        ranks = [json.loads(every[i : i + _RECORD_BYTES]) for i in range(0, len(every), _RECORD_BYTES)]
+        for rank, other in enumerate(ranks):
+            if other["options"] != ranks[0]["options"]:
+                raise errors._of("invalid_argument", f"gpu_options: rank {rank} has set others than rank 0: every rank sets the same")
+        reason = why_stage(ranks)
         if not reason:
             try:
-                group.use_gpu(index)
+                group.use_gpu(index, **self.options)
             except errors.Error as failed:  # on every rank
                 if group.failure is not None:
                     raise as_runtime_error(failed)

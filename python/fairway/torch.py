@@ -23,7 +23,7 @@ import torch.distributed as dist
 from . import Communicator, Engine, errors, launch
 from .process_group import FairwayProcessGroup
 
-__all__ = ["communicator", "gpu_path", "init_process_group", "monitored_barrier", "register_window", "shrink"]
+__all__ = ["communicator", "gpu_options", "gpu_path", "init_process_group", "monitored_barrier", "register_window", "shrink"]
 
 _ready = None  # a communicator that the next default group is made of
 
@@ -82,6 +82,16 @@ def gpu_path(group=None):
     if side.device is not None:
         return f"GPU {side.device}: kernels on a stream of the group"
     return f"through the host: {side.reason}" if side.reason else "not decided yet: there was no collective of GPU tensors"
+
+
+def gpu_options(group=None, **options):
+    """Sets how a group (None: the default one) uses its GPUs: options of fairway.Communicator.use_gpu(), such as nccl="always".
+
+    Every rank calls it with the same, before the group's first collective of GPU tensors, which uses them; shrink() keeps them. Raises
+    TypeError of an option that there is not, and fairway.InvalidArgument of a value that cannot be, or after that collective. If ranks
+    have set different ones, that collective raises fairway.InvalidArgument on all, and they may be set again.
+    """
+    _group(group).gpu.set_options(options)
 
 
 def register_window(tensor, group=None):
@@ -151,6 +161,7 @@ def shrink(without=(), timeout=datetime.timedelta(minutes=30)):
     old.communicator = None  # what PyTorch ends now is not the engine
     dist.destroy_process_group()
     _install(made, timeout)  # afterwards no rank needs the old one
+    gpu_options(**old.gpu.options)
     if old.gpu.device is not None:
         old.gpu.drain()
         made._parent._group.close()  # its memory of the GPU; the engine is the new one's

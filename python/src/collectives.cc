@@ -135,14 +135,18 @@ std::string measure_gpu(Group& group, Whole<std::size_t, "most_bytes"> most_byte
   return text_in_turn(group, false, [=](Communicator& c) { return c.measure_gpu(most_bytes, compares); });
 }
 
-void use_gpu(Group& group, int gpu, const py::object& nccl, const py::object& guarded, const py::object& nccl_library,
-             const py::object& table, Whole<std::uint64_t, "windows_from"> windows_from) {
+GpuOptions gpu_options(const py::object& nccl, const py::object& guarded, const py::object& nccl_library,
+                       const py::object& table, Whole<std::uint64_t, "windows_from"> windows_from) {
   GpuOptions options;
   options.nccl = choice<NcclUse>(value_of<std::string>(nccl, "nccl"), "nccl", kNcclUses);
   options.guarded = value_of<bool>(guarded, "guarded");
   options.nccl_library = value_of<std::string>(nccl_library, "nccl_library");
   options.table = value_of<std::string>(table, "table");
   options.windows_from = windows_from;
+  return options;
+}
+
+void use_gpu(Group& group, int gpu, const GpuOptions& options) {
   group.in_turn([=](Communicator& c) { return c.use_gpu(gpu, options); }, false);
   group.watch_streams();
 }
@@ -234,6 +238,7 @@ void bind_collectives(py::module_& module) {
            py::arg("soon") = false, py::arg("send_counts") = std::vector<std::size_t>(),
            py::arg("send_offsets") = std::vector<std::size_t>(), py::arg("receive_counts") = std::vector<std::size_t>(),
            py::arg("receive_offsets") = std::vector<std::size_t>());
+  py::class_<GpuOptions>(module, "_GpuOptions").def(py::init(&gpu_options));
   module.def("_look_at", &look_at);
   module.def("_detect_ranks", [](const std::vector<std::string>& environment) {
     const Ranks found = take(detect_ranks(pointers_to(environment).data()));

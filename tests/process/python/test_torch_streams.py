@@ -149,6 +149,31 @@ class TorchStreams(unittest.TestCase):
             2,
         )
 
+    def test_options_of_the_gpus_are_the_same_on_every_rank_or_nothing_runs(self):
+        self.run_ranks(
+            """
+            group = begin()
+            x, out = T(np.arange(64) + rank), T(np.zeros(64 // size))
+            first = lambda: group.allreduce([x], options())
+            fails(TypeError, "windows_form", lambda: group.gpu.set_options({"windows_form": 64}))
+            fails(fairway.InvalidArgument, "sometimes", lambda: group.gpu.set_options({"nccl": "sometimes"}))
+            fails(fairway.InvalidArgument, "windows_from is a whole number", lambda: group.gpu.set_options({"windows_from": "64"}))
+            group.gpu.set_options({"windows_from": 64 + rank, "table": f"/of/rank/{rank}"})
+            fails(fairway.InvalidArgument, "rank 1 has set others than rank 0", first)
+            expect(group.gpu.device is None and not group.gpu.reason)
+            group.gpu.set_options({"windows_from": 64, "nccl": "never"})
+            window = group.register_window(x)
+            told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._stream)
+            expect("in window" in told, told)
+            group._reduce_scatter_base(out, x, options()).wait()
+            group.barrier(options()).wait()
+            same(out.numpy(), sum(np.arange(64) + other for other in range(size))[64 // size * rank : 64 // size * (rank + 1)])
+            fails(fairway.InvalidArgument, "before its first collective", lambda: group.gpu.set_options({}))
+            group.shutdown()
+            """,
+            2,
+        )
+
     def test_a_rank_that_dies_is_a_typed_error_and_the_rest_go_on_with_their_gpus(self):
         self.run_ranks(
             """
@@ -186,7 +211,10 @@ class TorchStreams(unittest.TestCase):
             from fairway.torch import gpu_path
             default = dist.distributed_c10d._get_default_group
             def summed():
-                default().gpu = GpuSide(default().communicator, cuda)
+                side = GpuSide(default().communicator, cuda)
+                side.set_options(default().gpu.options)
+                default().gpu = side
+                expect(side.options == {"nccl": "never"}, side.options)
                 expect("not decided" in gpu_path(), gpu_path())
                 x = T([1.0])
                 default().allreduce([x], options()).wait()
@@ -194,6 +222,7 @@ class TorchStreams(unittest.TestCase):
                 expect(gpu_path() == f"GPU {rank}: kernels on a stream of the group", gpu_path())
                 return x.numpy()[0]
             fairway.torch.init_process_group(datetime.timedelta(seconds=600), transports=["shm", "cuda"])
+            fairway.torch.gpu_options(nccl="never")
             expect(summed() == 3)
             if rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
