@@ -7,18 +7,16 @@
 #include <memory>
 #include <new>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cuda_runtime.h>
 
 #include "checks.cuh"
 #include "cuda_check.cuh"
 #include "fairway/collectives.h"
+#include "processes.h"
 
 // Whether any value of many operations on GPU memory is ever wrong.
 //   chain RANKS VALUES SECONDS [busy] [windows]
@@ -55,7 +53,7 @@ __global__ void work(float* at) {
 }
 
 struct Shared {  // between the processes
-  std::atomic<std::uint64_t> arrived{0};
+  processes::Place place;
   std::atomic<bool> stop{false}, wrong{false};
   char address[8][256] = {};
 };
@@ -75,10 +73,7 @@ struct Shared {  // between the processes
 }
 
 void run(Shared& shared, int rank, int ranks, std::uint64_t count, double seconds, bool windows) {
-  const auto meet = [&] {
-    const std::uint64_t mine = shared.arrived.fetch_add(1), all = static_cast<std::uint64_t>(ranks);
-    while (shared.arrived.load() < (mine / all + 1) * all) std::this_thread::yield();
-  };
+  const auto meet = [&] { shared.place.meet(ranks); };
   int devices = 0;
   CUDA_CHECK(cudaGetDeviceCount(&devices));
   CUDA_CHECK(cudaSetDevice(rank % devices));
@@ -153,20 +148,10 @@ int main(int count, char** words) {
   void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return 2;
   auto& shared = *new (memory) Shared;
-  std::vector<pid_t> children;
-  for (int rank = 0; rank <= ranks; ++rank) {
-    if (rank == ranks && !busy) break;
-    children.push_back(::fork());
-    if (children.back() != 0) continue;
+  const int failed = processes::run(ranks + (busy ? 1 : 0), [&](int rank) {
     if (rank == ranks) keep_busy(shared);
     run(shared, rank, ranks, std::strtoull(words[2], nullptr, 10), std::atof(words[3]), windows);
-    std::_Exit(0);
-  }
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    good = good && status == 0;
-    if (!good) shared.stop = true;
-  }
-  return good && !shared.wrong ? 0 : 1;
+    return 0;
+  });
+  return failed != 0 || shared.wrong ? 1 : 0;
 }

@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <sys/mman.h>
@@ -24,6 +23,7 @@
 #include "fairway/collectives.h"
 #include "library.h"
 #include "nccl_best.cuh"
+#include "processes.h"
 
 // Collectives on GPU memory in CUDA graphs and launched one by one, in turns with each way of NCCL (nccl_best.cuh) in the
 // same run, in the form of nccl-tests (docs/collectives.md): with memory anywhere, and in windows of the communicator.
@@ -37,7 +37,7 @@ namespace {
 using fairway::CollectiveKind;
 
 struct Shared {  // between the processes
-  std::atomic<std::uint64_t> arrived{0};
+  processes::Place place;
   char address[8][256] = {};
   nccl::UniqueId id = {};
   std::atomic<std::uint64_t> wrong{0};
@@ -123,9 +123,18 @@ class Rank {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   }
 
-  void meet() const {
-    const std::uint64_t mine = shared_.arrived.fetch_add(1), all = static_cast<std::uint64_t>(options_.ranks);
-    while (shared_.arrived.load() < (mine / all + 1) * all) std::this_thread::yield();
+  void meet() const { shared_.place.meet(options_.ranks); }
+  // Waits for the stream, which NCCL has no deadline for.
+  void settle(const std::string& what) const {
+    const auto end = Clock::now() + processes::kPatience / 2;
+    cudaError_t result = cudaErrorNotReady;
+    while ((result = cudaStreamQuery(stream_)) == cudaErrorNotReady && Clock::now() < end) {
+    }
+    if (result == cudaErrorNotReady) {
+      std::fprintf(stderr, "rank %d: %s has not ended after a minute\n", rank_, what.c_str());
+      std::_Exit(5);
+    }
+    CUDA_CHECK(result);
   }
   [[nodiscard]] std::size_t width() const { return options_.type == "bf16" ? 2 : 4; }
 
@@ -173,7 +182,7 @@ class Rank {
   }
   // Us of each of `many` operations, in a graph or launched by the host: the slowest rank's, a median of launches.
   template <class Enqueue>
-  double time(cudaGraphExec_t graph, int many, Enqueue enqueue) {
+  double time(const std::string& what, cudaGraphExec_t graph, int many, Enqueue enqueue) {
     cudaEvent_t begin = nullptr, end = nullptr;
     CUDA_CHECK(cudaEventCreate(&begin));
     CUDA_CHECK(cudaEventCreate(&end));
@@ -184,7 +193,7 @@ class Rank {
       if (graph != nullptr) CUDA_CHECK(cudaGraphLaunch(graph, stream_));
       for (int k = 0; k < many && graph == nullptr; ++k) enqueue();
       CUDA_CHECK(cudaEventRecord(end, stream_));
-      CUDA_CHECK(cudaStreamSynchronize(stream_));
+      settle(what);
       float ms = 0;
       CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
       shared_.us[rank_] = ms * 1e3 / many;
@@ -244,20 +253,24 @@ class Rank {
     if (block == 0) return;
     const int many = bytes <= (1U << 20) ? 50 : bytes <= (64U << 20) ? 10 : 3;
     std::vector<Side> sides(kOurs);
+    const auto of = [&](const Side& side) {
+      const bool is_ours = &side < sides.data() + kOurs;
+      return std::string(name) + " of " + std::to_string(bytes) + " bytes by " + (is_ours ? "" : "NCCL, ") + side.name;
+    };
     sides[0].enqueue = [=, this] { ours(*used_, kind, block); };
     sides[1].enqueue = [=, this] { ours(*shown_, kind, block); };
     sides[1].name = "fairway, windows";
     for (int way = 0; nccl_ != nullptr && way < nccl_->count(); ++way) {
       sides.push_back({[=, this] { theirs(way, kind, block); }, nccl_->name(way)});
       theirs(way, kind, block);
-      CUDA_CHECK(cudaStreamSynchronize(stream_));
+      settle(of(sides.back()));
     }
     for (Side& side : sides)
       if (in_graph) side.graph = capture(many, side.enqueue);
     for (int turn = 0; turn < options_.turns; ++turn)
       for (Side& side : sides) {
         poison(kind, block);
-        side.us.push_back(time(side.graph, many, side.enqueue));
+        side.us.push_back(time(of(side), side.graph, many, side.enqueue));
         FAIRWAY_CHECK(used_->stream_status());
         FAIRWAY_CHECK(shown_->stream_status());
         side.wrong += wrong(kind, block);
@@ -331,28 +344,8 @@ int main(int argc, char** argv) {
   if (options.ranks == 0) return std::fprintf(stderr, "collectives: there is no GPU here\n"), 2;
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto& shared = *new (memory) Shared;
-  std::vector<pid_t> children;
-  for (int rank = 1; rank < options.ranks; ++rank) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      int code = 0;
-      {
-        Rank one(options, shared, rank);
-        code = one.run();
-      }
-      std::_Exit(code);
-    }
-    children.push_back(child);
-  }
-  int code = 0;
-  {
-    Rank one(options, shared, 0);
-    code = one.run();
-  }
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) code = 1;
-  }
-  return code;
+  return processes::run(options.ranks, [&](int rank) {
+    Rank one(options, shared, rank);
+    return one.run();
+  });
 }
