@@ -35,7 +35,7 @@ Result<Ranks> detect(const Environment& environment, const Whereabouts& whereabo
 // The first host of Slurm's list: "rack[3-5,9],spare" is rack3 and others.
 std::string first_host(std::string_view nodes);
 
-// The fields of /proc/PID/stat; started is 0 where there is no such process, or one that has ended.
+// As Linux tells of a process. Where there is none, or it has ended, 'X' and 0.
 struct ProcessFacts {
   std::string name;
   char state = 'X';

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <new>
 #include <system_error>
 #include <tuple>
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "collectives/clock.h"
+#include "collectives/launcher.h"
 
 namespace fairway {
 namespace collectives {
@@ -40,23 +41,12 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(coarse_now().time_since_epoch().count());
 }
 
-// 'R', 'S', 'T' ...; 'X': there is no such process. A process that has ended and was not waited for has ended.
-char state_of(std::uint64_t process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text;
-  std::getline(file, text);
-  const std::size_t end = text.rfind(')');
-  if (end == std::string::npos || end + 2 >= text.size()) return 'X';
-  return text[end + 2] == 'Z' ? 'X' : text[end + 2];
-}
-
 void remove_old(const std::string& within) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(within, error)) {
     const auto written = entry.last_write_time(error);
     if (error || std::filesystem::file_time_type::clock::now() - written < kKept) continue;
-    if (state_of(std::strtoull(entry.path().filename().c_str(), nullptr, 10)) == 'X')
-      std::filesystem::remove(entry.path(), error);
+    if (facts_of(std::atoi(entry.path().filename().c_str())).state == 'X') std::filesystem::remove(entry.path(), error);
   }
 }
 
@@ -177,7 +167,7 @@ std::vector<RankProgress> progress_of_ranks() {
     if (!whole || words->magic != kProgressMagic || words->size < 1 || words->rank < 0 || words->rank >= words->size ||
         words->kind > static_cast<std::uint32_t>(CollectiveKind::all_to_allv))
       continue;
-    const char state = state_of(words->process);
+    const char state = facts_of(static_cast<int>(words->process)).state;
     const std::uint64_t since = words->since;
     all.push_back({std::string(words->name, strnlen(words->name, sizeof words->name)), words->group, words->rank,
                    words->size, words->process, state != 'X', state == 'T' || state == 't', words->operation,

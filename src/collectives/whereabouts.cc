@@ -60,7 +60,8 @@ std::string ancestor(std::string_view name) {
 
 ProcessFacts facts_of(int process) {
   ProcessFacts facts;
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  // Its first thread, which started with it: of the process's own file QEMU tells each thread another start.
+  std::ifstream file(fmt::format("/proc/{0}/task/{0}/stat", process));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::size_t open = text.find('('), close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos || close < open) return facts;
