@@ -59,6 +59,7 @@ TEST(DoctorStory, ThePairThatDiffersInOrderingAloneConfirmsIt) {
 
 TEST(DoctorStory, TheH20ServersFarGpusAreSentToTheirNearNics) {
   auto machine = topology::load(std::string(FAIRWAY_SOURCE_DIR) + "/tests/machines/h20.json");
+  if (!machine && machine.status().code() == ErrorCode::unsupported) GTEST_SKIP() << machine.status().message();
   ASSERT_TRUE(machine) << machine.status().message();
   Server server;
   server.now.machine = std::move(*machine);

@@ -242,11 +242,15 @@ TEST(Lint, PortsThatWantMoreThanTheirSlot) {
   EXPECT_EQ(rules_of(card(100, false)).find("slot-too-small"), std::string::npos);
 }
 
-TEST(Lint, ANodeThatItsSiblingsContradict) {
-  auto machine = load(std::string(FAIRWAY_SOURCE_DIR) + "/tests/machines/h200_x4.json");
+TEST(Lint, NodesThatAgreeAreNoFinding) {
+  const auto machine = load(std::string(FAIRWAY_SOURCE_DIR) + "/tests/machines/h200_x4.json");
+  if (!machine && machine.status().code() == ErrorCode::unsupported) GTEST_SKIP() << machine.status().message();
   ASSERT_TRUE(machine) << machine.status().to_string();
-  ASSERT_EQ(rules_of(*machine).find("numa-unlike-siblings"), std::string::npos);
-  // Three devices below one bridge, one of which says another node.
+  EXPECT_EQ(rules_of(*machine).find("numa-unlike-siblings"), std::string::npos);
+}
+
+// Three devices below one bridge, one of which says another node.
+TEST(Lint, ANodeThatItsSiblingsContradict) {
   Machine made;
   made.host_bridges.emplace_back();
   for (std::uint8_t i = 0; i < 3; ++i) {
