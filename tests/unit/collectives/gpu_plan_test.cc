@@ -1,7 +1,9 @@
 #include "collectives/gpu_plan.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -248,6 +250,30 @@ TEST(GpuRounds, ValuesAreRightWhileTheNumbersWrapAround) {
     EXPECT_EQ(ranks.head(0).calls, 16U);
     EXPECT_LT(by == By::units ? ranks.head(0).unit_rounds[0] : ranks.area(0).piece_rounds[0], 64U) << "it has wrapped";
   }
+}
+
+// What lies in units that no call of a turn has used would be taken in the next turn, so it is cleared once in a while.
+TEST(GpuRounds, UnitsThatNoCallUsesAreCleared) {
+  constexpr std::uint64_t kOld = std::uint64_t{4} << 32 | 0xBAD;
+  TwoRanks ranks;
+  const auto units = [&](unsigned rank) {
+    return std::span(ranks.scratch[rank]).subspan(ranks.layout.own_at / 8, std::size_t{4} * ranks.layout.unit_count);
+  };
+  for (unsigned rank = 0; rank < 2; ++rank) {
+    ranks.head(rank).unit_rounds[0] = 0x40000001;  // rounds 2 and 3 of a quarter of the numbers follow
+    std::ranges::fill(units(rank), kOld);
+  }
+  std::vector<std::thread> threads;
+  for (unsigned rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      for (int turn = 0; turn < 2; ++turn) {
+        std::vector<std::uint32_t> values(10, 1);
+        run(ranks.call(rank, By::units, values.data(), values.size()), 0);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ranks.report.state, 0U);
+  for (unsigned rank = 0; rank < 2; ++rank) EXPECT_EQ(std::ranges::count(units(rank), kOld), 0) << rank;
 }
 
 // Calls of other sizes use other rows of the places, one after the other.
