@@ -44,30 +44,36 @@ template <class One>
 int run(int count, One one) {
   std::vector<pid_t> running;
   const pid_t parent = ::getpid();
+  bool failed = false;
+  auto end = std::chrono::steady_clock::time_point::max();
+  const auto fail = [&] {
+    if (!failed) end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    failed = true;
+  };
   for (int i = 0; i < count; ++i) {
     const pid_t child = ::fork();
-    if (child < 0) std::perror("fork");
+    if (child < 0) {
+      std::perror("fork");
+      fail();
+      break;
+    }
     if (child == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       std::_Exit(::getppid() == parent ? one(i) : 1);
     }
     running.push_back(child);
   }
-  bool failed = false;
-  auto end = std::chrono::steady_clock::time_point::max();
   while (!running.empty()) {
     for (std::size_t i = 0; i < running.size();) {
       int status = 0;
-      const pid_t ended = running[i] < 0 ? running[i] : ::waitpid(running[i], &status, WNOHANG);
+      const pid_t ended = ::waitpid(running[i], &status, WNOHANG);
       if (ended == 0) {
         ++i;
         continue;
       }
-      if (WIFSIGNALED(status) && !failed) std::fprintf(stderr, "process %zu ended by signal %d\n", i, WTERMSIG(status));
-      if (!failed && (ended < 0 || status != 0)) {
-        failed = true;
-        end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-      }
+      if (WIFSIGNALED(status) && !failed)
+        std::fprintf(stderr, "process %d ended by signal %d\n", ended, WTERMSIG(status));
+      if (ended < 0 || status != 0) fail();
       running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
     }
     if (std::chrono::steady_clock::now() > end)
