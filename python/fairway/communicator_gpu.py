@@ -16,7 +16,7 @@ def _path(given):
 
 
 def gpu_options(*, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0):
-    """Options of GpuCalls.use_gpu(), looked at: a value that cannot be is InvalidArgument, of a wrong type TypeError."""
+    """Options of GpuCalls.use_gpu(), looked at: InvalidArgument of a value that cannot be, TypeError of a name that there is not."""
     return _GpuOptions(nccl, guarded, _path(nccl_library), _path(table), windows_from)
 
 

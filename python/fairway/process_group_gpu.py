@@ -81,7 +81,7 @@ class GpuSide:
         gpu_options(**options)
         with self._lock:
             if self.device is not None or self.reason:
-                raise errors._of("invalid_argument", "the group's GPUs are in use: set options before its first collective of GPU tensors")
+                raise errors._of("invalid_argument", "the ranks have decided how the group's GPU tensors travel: set options before its first collective of them")
             self.options = options
 
     def takes(self, tensors):
