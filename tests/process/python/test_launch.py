@@ -1,6 +1,8 @@
 """Ranks find each other by what a launcher says: each launcher's environment, and real ones where they are installed."""
 
+import contextlib
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -91,6 +93,18 @@ class Environments(unittest.TestCase):
 
 
 class Meeting(unittest.TestCase):
+    def wait_until_entered(self, process, rank):
+        """Until the rank's place is this process's: what a dead one left there is not enough."""
+        deadline = time.monotonic() + 20
+        while process.poll() is None and time.monotonic() < deadline:
+            for place in pathlib.Path(f"/dev/shm/fairway-{os.getuid()}").glob(f"*/process-{rank}"):
+                with contextlib.suppress(FileNotFoundError):  # ranks of another job may have met meanwhile
+                    if place.read_text().startswith(f"{process.pid} "):
+                        return
+            time.sleep(0.02)
+        ((_, said),) = ranks.end([process], timeout=0.1)
+        self.fail(f"rank {rank} did not enter: {said}")
+
     def test_by_hand_on_one_host(self):
         said = ranks.run(self, program(), 3, prelude="")
         self.assertEqual(said, [f"rank {rank} of 3\n" for rank in range(3)])
@@ -117,15 +131,13 @@ class Meeting(unittest.TestCase):
 
     def test_what_the_dead_left_is_cleared_away_and_a_second_job_is_told(self):
         killed = ranks.start("joined()", 3)
-        for process in killed[:2]:  # rank 2 never comes
-            time.sleep(0.5)
+        for rank, process in enumerate(killed[:2]):  # rank 2 never comes
+            self.wait_until_entered(process, rank)
             process.kill()
         killed[2].kill()
         ranks.end(killed)
         waiting = ranks.start(program(), 1, {"WORLD_SIZE": "3"}, prelude="")
-        deadline = time.monotonic() + 20
-        while not any("process-0" in files for _, _, files in os.walk(f"/dev/shm/fairway-{os.getuid()}")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        self.wait_until_entered(waiting[0], 0)
         environment = {**os.environ, "WORLD_SIZE": "3", **OWN}
         second = subprocess.run(
             [sys.executable, "-c", program()], env={**environment, "RANK": "0"}, capture_output=True, text=True, timeout=60
