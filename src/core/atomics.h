@@ -2,6 +2,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <type_traits>
 
 namespace fairway {
 
@@ -19,6 +23,21 @@ struct StdAtomics {
   // Fences only decide who wakes whom, or whether a seqlock reader retries; no data is published by a fence alone. So
   // ThreadSanitizer, which does not model fences, gives no false reports.
   static void fence(std::memory_order order) { std::atomic_thread_fence(order); }
+
+  // `count` of T, whose atomics are 0 and whose other members are not begun. The kernel gives the pages of a large
+  // array when they are first touched, so what is never used costs nothing. Throws std::bad_alloc.
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  template <class T>
+  using Zeroed = std::unique_ptr<T[], Free>;
+  template <class T>
+  static Zeroed<T> zeroed(std::size_t count) {
+    static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= alignof(std::max_align_t));
+    void* const memory = std::calloc(count, sizeof(T));
+    if (memory == nullptr) throw std::bad_alloc();
+    return Zeroed<T>(static_cast<T*>(memory));
+  }
 };
 
 }  // namespace fairway

@@ -19,17 +19,18 @@ namespace fairway {
 // (SleepGate).
 //
 // Algorithm: D. Vyukov's bounded queue with a sequence number per cell (1024cores.net, "Bounded MPMC queue"), for one
-// consumer, so that pop() needs no compare-and-swap. The sequence of the cell at position p is p while free, p + 1
-// while filled, and p + capacity after the pop, which means "free" for the next lap.
+// consumer, so that pop() needs no compare-and-swap. A position is a lap, a multiple of the capacity, plus the index of
+// its cell. The sequence of the cell at a position is that lap while free, lap + 1 while filled, and lap + capacity
+// after the pop, which means "free" for the next lap. So a cell of zeros is free for the first one: the memory of a
+// large queue is touched only as far as values come.
 template <class T, class Atomics = StdAtomics>
 class MpscQueue {
  public:
   // Holds at least `capacity` values, rounded up to a power of two of 2 or more. With one cell, "filled" and "free for
   // the next lap" would be the same number.
   explicit MpscQueue(std::size_t capacity)
-      : mask_(std::bit_ceil(std::max<std::size_t>(capacity, 2)) - 1), cells_(new Cell[mask_ + 1]) {
-    for (std::size_t i = 0; i <= mask_; ++i) cells_[i].sequence.store(i, std::memory_order_relaxed);
-  }
+      : mask_(std::bit_ceil(std::max<std::size_t>(capacity, 2)) - 1),
+        cells_(Atomics::template zeroed<Cell>(mask_ + 1)) {}
   // No other thread may be pushing. Destroys the values that were not popped.
   ~MpscQueue() {
     while (Cell* cell = filled()) take(*cell);
@@ -49,7 +50,7 @@ class MpscQueue {
       cell = &cells_[position & mask_];
       // Acquire: the owner destroyed the cell's last value before this thread constructs the next.
       const std::size_t sequence = cell->sequence.load(std::memory_order_acquire);
-      const auto lead = static_cast<std::ptrdiff_t>(sequence - position);
+      const auto lead = static_cast<std::ptrdiff_t>(sequence - lap(position));
       if (lead < 0) return false;  // the cell still holds the value of the lap before
       if (lead > 0) {              // another producer claimed this position; reload the tail
         position = tail_.load(std::memory_order_acquire);
@@ -59,7 +60,7 @@ class MpscQueue {
         break;
     }
     std::construct_at(cell->value(), std::move(value));
-    cell->sequence.store(position + 1, std::memory_order_release);  // publishes the value to the owner
+    cell->sequence.store(lap(position) + 1, std::memory_order_release);  // publishes the value to the owner
     return true;
   }
 
@@ -85,20 +86,22 @@ class MpscQueue {
     alignas(T) std::byte storage[sizeof(T)];
   };
 
+  std::size_t lap(std::size_t position) const { return position & ~mask_; }
+
   // Acquire: the producer constructed the value before this thread reads it.
   Cell* filled() const {
     Cell& cell = cells_[head_ & mask_];
-    return cell.sequence.load(std::memory_order_acquire) == head_ + 1 ? &cell : nullptr;
+    return cell.sequence.load(std::memory_order_acquire) == lap(head_) + 1 ? &cell : nullptr;
   }
   void take(Cell& cell) {
     std::destroy_at(cell.value());
-    cell.sequence.store(head_ + mask_ + 1,
+    cell.sequence.store(lap(head_) + capacity(),
                         std::memory_order_release);  // frees the cell for the producer of the next lap
     ++head_;
   }
 
   const std::size_t mask_;
-  const std::unique_ptr<Cell[]> cells_;
+  const typename Atomics::template Zeroed<Cell> cells_;
   alignas(kCacheLine) typename Atomics::template Atomic<std::size_t> tail_{0};  // producers
   alignas(kCacheLine) std::size_t head_ = 0;                                    // owner
 };

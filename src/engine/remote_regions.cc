@@ -16,6 +16,7 @@ RemoteRegionId RemoteRegions::import(const RegionOwner& owner, Description descr
              "all remote region slots are in use: raise EngineOptions::max_remote_regions or release some"};
     return {};
   }
+  if (bounds->slot >= regions_.size()) regions_.resize(bounds->slot + 1);
   Remote& remote = regions_[bounds->slot];
   remote = {bounds->generation, owner.id, std::move(description), {}, 0, 0, {}};
   remote.handles.resize(transports_.size());
@@ -43,9 +44,9 @@ std::span<const std::vector<std::byte>> RemoteRegions::keys_of(const RegionOwner
 }
 
 Result<std::uint64_t> RemoteRegions::handle(const RegionOwner& owner, RemoteRegionId id, std::uint16_t transport) {
-  Remote& remote = regions_[id.slot];
-  if (remote.generation != id.generation || remote.owner != owner.id)
+  if (!has(id) || regions_[id.slot].owner != owner.id)
     return Status(ErrorCode::not_found, "the remote region was released, or belongs to another peer");
+  Remote& remote = regions_[id.slot];
   std::optional<std::uint64_t>& handle = remote.handles[transport];
   if (handle) return *handle;
   auto imported = transports_[transport]->import(owner.index,

@@ -26,8 +26,7 @@ class RemoteRegions {
  public:
   using Transports = std::span<const std::unique_ptr<transport::Transport>>;
   // `bounds`: their sizes and permissions, which callers of the API read. Both outlive it.
-  RemoteRegions(Transports transports, transport::RegionTable& bounds)
-      : transports_(transports), bounds_(bounds), regions_(bounds.capacity()) {}
+  RemoteRegions(Transports transports, transport::RegionTable& bounds) : transports_(transports), bounds_(bounds) {}
 
   // Imports a region. Importing it again returns the same id. resource_exhausted, in `error`: the table is full.
   RemoteRegionId import(const RegionOwner& owner, Description description, Status& error);
@@ -82,7 +81,7 @@ class RemoteRegions {
 
   const Transports transports_;
   transport::RegionTable& bounds_;
-  std::vector<Remote> regions_;                             // by slot
+  std::vector<Remote> regions_;                             // by slot, as far as one was imported
   std::unordered_map<std::uint64_t, std::uint32_t> known_;  // key_of() -> slot, of the latest region there
 };
 

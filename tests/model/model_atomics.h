@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -91,6 +93,13 @@ struct ModelAtomics {
   static void fence(std::memory_order order, Place place = {}) {
     Operation operation{.kind = Kind::fence, .order = order, .file = place.file, .line = place.line};
     Explorer::current().step(operation);
+  }
+
+  template <class T>
+  using Zeroed = std::unique_ptr<T[]>;
+  template <class T>
+  static Zeroed<T> zeroed(std::size_t count) {
+    return Zeroed<T>(new T[count]);
   }
 };
 
