@@ -39,9 +39,9 @@ function(fairway_test name)
   fairway_test_cases(${name} ${ARGN})
 endfunction()
 
-# The same for a program that is there: its ctest tests.
+# The same for a program that is there: its ctest tests. NAME: what they are called, for a second set of them.
 function(fairway_test_cases name)
-  cmake_parse_arguments(T "ALONE;ONE_THREAD" "LABEL;TIMEOUT;SHARDS;LONG;EACH" "SOURCES;LINKS;PROPERTIES;GUEST" ${ARGN})
+  cmake_parse_arguments(T "ALONE;ONE_THREAD" "LABEL;TIMEOUT;SHARDS;LONG;EACH;NAME" "SOURCES;LINKS;PROPERTIES;GUEST" ${ARGN})
   set(limit ${T_TIMEOUT})
   if(NOT limit)
     set(limit ${FAIRWAY_TIMEOUT_${T_LABEL}})
@@ -86,11 +86,14 @@ function(fairway_test_cases name)
   if(NOT T_SHARDS)
     set(T_SHARDS 1)
   endif()
+  if(NOT T_NAME)
+    set(T_NAME ${name})
+  endif()
   math(EXPR last "${T_SHARDS} - 1")
   foreach(shard RANGE ${last})
-    set(test ${name})
+    set(test ${T_NAME})
     if(T_SHARDS GREATER 1)
-      set(test ${name}.${shard})
+      set(test ${T_NAME}.${shard})
     endif()
     # ctest's own limit is the last resort: run_cases knows which case hangs.
     add_test(NAME ${test} COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/scripts/run_cases ${options}
