@@ -34,6 +34,7 @@ struct Settings {
   std::string small;
   std::uint64_t small_takes = ~0UL;                                    // by an atomic_ref also while it is used
   std::uint8_t ports = 1;                                              // per NIC
+  std::uint32_t takes_inline = ~0U;                                    // bytes; a queue pair for more is refused
   std::function<void(std::uint64_t size)> registering, deregistering;  // called without a lock
   std::function<void()> destroying;                                    // called without a lock, for each queue pair
   std::function<void()> leading;  // called without a lock, before a queue pair is connected to its peer
@@ -43,6 +44,7 @@ Settings& settings();
 struct Counts {
   std::atomic<std::uint64_t> by_dmabuf{0}, by_peer_memory{0}, on_demand{0}, regions{0};
   std::atomic<std::uint64_t> reads_of_gpus{0}, pushed{0};  // reads over the bus; bytes that such reads made visible
+  std::atomic<std::uint64_t> largest_inline{0};            // bytes
 };
 Counts& counts();
 

@@ -84,6 +84,10 @@ bool collect(const Pair& pair, const abi::SendRequest& request, std::vector<unsi
     }
     out.insert(out.end(), from, from + part.length);
   }
+  if ((request.flags & abi::kInline) != 0) {
+    std::atomic<std::uint64_t>& largest = counts().largest_inline;
+    largest = std::max<std::uint64_t>(largest, out.size());
+  }
   return true;
 }
 
@@ -246,6 +250,10 @@ abi::CompletionQueue* create_queue(abi::Context* context, int entries, void* use
 }
 abi::QueuePair* create_pair(abi::ProtectionDomain* domain, abi::QueuePairOptions* options) {
   const std::lock_guard lock(world().mutex);
+  if (options->limits.inline_bytes > settings().takes_inline) {
+    errno = EINVAL;
+    return nullptr;
+  }
   auto* made = new Pair;
   made->pair.context = domain->context;
   made->pair.user = options->user;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "unit/verbs/engines_over_nics.h"
 
 // What many ports, and ports that differ, mean to engines.
@@ -41,6 +43,24 @@ TEST_F(EnginesOverNics, ARegionOfThePeersThatSomePortsRefusedIsGoneRoundToo) {
   EXPECT_NE(told->text().find("the peer's device at its other end refused the peer's memory"), std::string::npos)
       << told->text();
   moves();
+}
+
+// As much as the NIC takes, up to 256 bytes; what is larger is read from its memory.
+TEST_F(EnginesOverNics, SmallWritesAreInline) {
+  for (const std::uint32_t taken : {64U, 128U, ~0U}) {
+    nic::settings().takes_inline = taken;
+    ASSERT_NO_FATAL_FAILURE(meet(2));
+    const std::uint64_t most = std::min(taken, 256U);
+    nic::counts().largest_inline = 0;
+    for (const std::uint64_t size : {most, most + 1, kBytes}) {
+      const auto id = near_->write(peer_, Extent{{from_.id, 0, size}, {remote_.id, 0}});
+      ASSERT_TRUE(id);
+      const auto done = near_->wait(*id, kPatience);
+      ASSERT_TRUE(done && done->status) << (done ? done->status : done.status()).to_string();
+    }
+    EXPECT_EQ(nic::counts().largest_inline, most);
+    near_.reset(), far_.reset();
+  }
 }
 
 // A window has a key for each, and all of them travel in one record.
