@@ -29,7 +29,7 @@ enum {
   FAIRWAY_F8E4M3,
   FAIRWAY_F8E5M2
 };
-enum { FAIRWAY_SUM, FAIRWAY_PRODUCT, FAIRWAY_MIN, FAIRWAY_MAX, FAIRWAY_AVERAGE, FAIRWAY_CUSTOM };
+enum { FAIRWAY_SUM, FAIRWAY_PRODUCT, FAIRWAY_MIN, FAIRWAY_MAX, FAIRWAY_AVERAGE, FAIRWAY_CUSTOM, FAIRWAY_PREMUL_SUM };
 enum {
   FAIRWAY_BARRIER,
   FAIRWAY_ALL_REDUCE,
@@ -122,6 +122,7 @@ typedef struct {
   fairway_combine combine; /* CUSTOM */
   void* combine_context;
   size_t element_bytes;
+  double factor; /* PREMUL_SUM: this rank's; others: 1, or 0 in a struct that you zero */
 } fairway_collective;
 void fairway_collective_init(fairway_collective*); /* a barrier */
 

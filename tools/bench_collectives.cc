@@ -273,8 +273,8 @@ void add_bench_collectives(Tool& tool, CLI::App& bench) {
   command.add_option("--type", options->type, "Type of the elements")
       ->check(one_of(collective_types()))
       ->capture_default_str();
-  command.add_option("--reduction", options->reduction, "How they are combined: sum, min, max")
-      ->check(one_of({"sum", "min", "max"}))
+  command.add_option("--reduction", options->reduction, "How they are combined: sum, min, max, premul_sum")
+      ->check(one_of({"sum", "min", "max", "premul_sum"}))
       ->capture_default_str();
   command.add_option("--algorithm", options->algorithm, "Force one: direct, ring, bruck (default: as the size asks)")
       ->check(one_of({"automatic", "one_shot", "direct", "recursive_doubling", "ring", "binomial", "chain", "bruck",

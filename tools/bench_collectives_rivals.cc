@@ -76,8 +76,9 @@ std::vector<CollectiveRival> collective_rivals(const std::vector<std::string>& w
   return all;
 }
 
-// Gloo has no reduce_scatter here, and PyTorch no unsigned types but u8.
+// MPI and Gloo multiply nothing; Gloo has no reduce_scatter here, and PyTorch no unsigned types but u8.
 bool rival_does(const CollectiveRival& rival, const CollectiveWork& work) {
+  if (work.combines() && work.reduction == Reduction::premul_sum) return false;
   if (rival.tool != "gloo") return true;
   const bool is_unsigned = work.type == DataType::u16 || work.type == DataType::u32 || work.type == DataType::u64;
   return work.kind != CollectiveKind::reduce_scatter && !is_unsigned;

@@ -31,10 +31,15 @@ std::uint64_t whole_part(std::uint64_t value, DataType type) {
   return size_of(type) >= 8 ? value : value & ((std::uint64_t{1} << 8 * size_of(type)) - 1);
 }
 
+// Of a premul_sum: another one at each rank beside another.
+std::uint64_t factor_of(const CollectiveWork& work, int rank) {
+  return work.combines() && work.reduction == Reduction::premul_sum ? static_cast<std::uint64_t>(rank) % 4 + 1 : 1;
+}
+
 std::uint64_t reduced(const CollectiveWork& work, std::uint64_t at) {
-  std::uint64_t value = given(0, at);
+  std::uint64_t value = given(0, at) * factor_of(work, 0);
   for (int rank = 1; rank < work.ranks; ++rank) {
-    const std::uint64_t next = given(rank, at);
+    const std::uint64_t next = given(rank, at) * factor_of(work, rank);
     switch (work.reduction) {
       case Reduction::min: value = std::min(value, next); break;
       case Reduction::max: value = std::max(value, next); break;
@@ -113,6 +118,7 @@ CollectiveMemory::CollectiveMemory(const CollectiveWork& work, int rank) : work_
   call_.count = count;
   call_.type = work.type;
   call_.reduction = work.reduction;
+  call_.factor = static_cast<double>(factor_of(work, rank));
   call_.algorithm = work.algorithm;
 }
 
@@ -169,7 +175,7 @@ Result<DataType> type_of(const std::string& name) {
 }
 
 Result<Reduction> reduction_of(const std::string& name) {
-  constexpr Reduction kAll[] = {Reduction::sum, Reduction::min, Reduction::max};
+  constexpr Reduction kAll[] = {Reduction::sum, Reduction::min, Reduction::max, Reduction::premul_sum};
   return named<Reduction>(name, kAll, "--reduction");
 }
 

@@ -20,8 +20,9 @@ FAIRWAY_API std::size_t size_of(DataType type);  // bytes of one element
 
 // f16 and bf16 are combined in f32 and rounded after each step; of f8 all ranks' values are, and rounded once, the
 // largest number in place of larger ones. average: the sum divided by the number of ranks; integers are rounded towards
-// zero. Integer sums and products wrap around.
-enum class Reduction : std::uint8_t { sum, product, min, max, average, custom };
+// zero. Integer sums and products wrap around. premul_sum: the sum of each rank's input times its own
+// Collective::factor; of floating-point types alone.
+enum class Reduction : std::uint8_t { sum, product, min, max, average, custom, premul_sum };
 
 // into[i] = a[i] combined with b[i]; `into` is a, b, or apart from both. At any alignment. Runs in the calls that make
 // progress; it must not call the communicator.
@@ -93,6 +94,10 @@ struct Collective {
   // combined in the order of ranks. It leaves one_shot and direct, so much data on many ranks takes longer.
   bool reproducible = false;
   CustomReduction custom = {};  // Reduction::custom; the same on every rank
+  // Reduction::premul_sum, else 1: by what this rank's input is multiplied, as by ncclRedOpCreatePreMulSum. Ranks may
+  // have different ones. Products are computed in f64 for f64, else in f32 (the factor, too), and rounded to the type.
+  // 0, infinities and NaN give what IEEE 754 says. The input stays as it is, unless it is in place.
+  double factor = 1;
 };
 
 struct CommunicatorOptions {

@@ -14,7 +14,7 @@ _Remote = RemoteRegion | RemoteArray
 _Dtype = Any
 """'float32', numpy.float32, torch.bfloat16 and so on."""
 
-_Op = Literal["sum", "product", "min", "max", "average"]
+_Op = Literal["sum", "product", "min", "max", "average", "premul_sum"]
 _Algorithm = Literal["automatic", "one_shot", "direct", "recursive_doubling", "ring", "binomial", "chain", "bruck", "dissemination", "hierarchical"]
 
 class _Options(TypedDict, total=False):
@@ -291,6 +291,7 @@ class Communicator:
         out: _Array | None = None,
         op: _Op = "sum",
         *,
+        factor: float = 1.0,
         algorithm: _Algorithm = "automatic",
         timeout: float | None = None,
         wait: bool = True,
@@ -303,6 +304,7 @@ class Communicator:
         op: _Op = "sum",
         root: int = 0,
         *,
+        factor: float = 1.0,
         algorithm: _Algorithm = "automatic",
         timeout: float | None = None,
         wait: bool = True,
@@ -328,6 +330,7 @@ class Communicator:
         out: _Array | None = None,
         op: _Op = "sum",
         *,
+        factor: float = 1.0,
         algorithm: _Algorithm = "automatic",
         timeout: float | None = None,
         wait: bool = True,

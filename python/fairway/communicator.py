@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import numbers
 import weakref
 
 from . import errors
@@ -91,21 +92,23 @@ class Communicator(GpuCalls):
         """Ends once every rank has called it."""
         return self._start("barrier", None, None, 0, "uint8", wait=wait, timeout=timeout, stream=stream)
 
-    def all_reduce(self, array, out=None, op="sum", *, algorithm="automatic", timeout=None, wait=True, stream=None):
-        """Combines the arrays of all ranks, element by element: 'sum', 'product', 'min', 'max' or 'average'.
+    def all_reduce(self, array, out=None, op="sum", *, factor=1.0, algorithm="automatic", timeout=None, wait=True, stream=None):
+        """Combines the arrays of all ranks, element by element: 'sum', 'product', 'min', 'max', 'average' or 'premul_sum'.
 
         The result is in `out` at every rank, without it in `array`. Half types are combined in float32. Averages of integers
-        are rounded towards zero.
+        are rounded towards zero. 'premul_sum' multiplies each rank's array by that rank's own `factor`, then sums, as
+        torch.distributed's PREMUL_SUM does; of floating-point and complex dtypes, not with stream=. Raises InvalidArgument of
+        another dtype, and of a factor with another op.
         """
         source, target = self._pair(array, out, stream)
-        return self._reducing("all_reduce", source, target, array if out is None else out, op, 0, algorithm, timeout, wait, stream)
+        return self._reducing("all_reduce", source, target, array if out is None else out, op, factor, 0, algorithm, timeout, wait, stream)
 
-    def reduce(self, array, out=None, op="sum", root=0, *, algorithm="automatic", timeout=None, wait=True):
+    def reduce(self, array, out=None, op="sum", root=0, *, factor=1.0, algorithm="automatic", timeout=None, wait=True):
         """As all_reduce, with the result at `root` only, in `out` or without it in `array`; None elsewhere."""
         here = self.rank == root
         source, target = self._pair(array, out) if here else (_Memory(array, "array"), None)
         result = (array if out is None else out) if here else None
-        return self._reducing("reduce", source, target, result, op, root, algorithm, timeout, wait)
+        return self._reducing("reduce", source, target, result, op, factor, root, algorithm, timeout, wait)
 
     def broadcast(self, array, root=0, *, algorithm="automatic", timeout=None, wait=True, stream=None):
         """Copies the array of `root` into that of every other rank."""
@@ -131,7 +134,7 @@ class Communicator(GpuCalls):
         kind, count = target.elements("scatter", "", "out")
         return self._start("scatter", source, target, count, kind, out, root=root, timeout=timeout, wait=wait)
 
-    def reduce_scatter(self, array, out=None, op="sum", *, algorithm="automatic", timeout=None, wait=True, stream=None):
+    def reduce_scatter(self, array, out=None, op="sum", *, factor=1.0, algorithm="automatic", timeout=None, wait=True, stream=None):
         """Combines the arrays of all ranks; of the result rank i gets block i of `size`, in `out` or in a new array."""
         source = _Memory(array, "array", stream=stream)
         if out is None:
@@ -140,7 +143,7 @@ class Communicator(GpuCalls):
             out = self._new(array, [source.shape[0] // self.size, *source.shape[1:]], stream)
         target = _Memory(out, "out", True, stream)
         self._fits(source, target, self.size, "array", "out")
-        return self._reducing("reduce_scatter", source, target, out, op, 0, algorithm, timeout, wait, stream)
+        return self._reducing("reduce_scatter", source, target, out, op, factor, 0, algorithm, timeout, wait, stream)
 
     def all_to_all(self, array, out=None, *, algorithm="automatic", timeout=None, wait=True, stream=None):
         """Block i of `array` goes to rank i; block i of `out` (or of a new array) comes from rank i. Equal blocks."""
@@ -262,13 +265,17 @@ class Communicator(GpuCalls):
         """Elements as the collective counts them in one of the array's."""
         return 2 if memory.type in _COMPLEX else 1 if memory.type in _TYPES or memory.type == "bool" else memory.item
 
-    def _reducing(self, kind, source, target, result, op, root, algorithm, timeout, wait, stream=None):
+    def _reducing(self, kind, source, target, result, op, factor, root, algorithm, timeout, wait, stream=None):
         if op not in _OPS:
             raise errors._of("invalid_argument", f"op is one of {', '.join(_OPS)}, not {op!r}")
+        if not isinstance(factor, numbers.Real):
+            raise errors._of("invalid_argument", f"factor is a number, not {factor!r}")
         element, count = source.elements(kind, op, "array")
         if kind == "reduce_scatter":
             count //= self.size
-        return self._start(kind, source, target, count, element, result, op=op, root=root, algorithm=algorithm, timeout=timeout, wait=wait, stream=stream)
+        return self._start(
+            kind, source, target, count, element, result, op=op, factor=float(factor), root=root, algorithm=algorithm, timeout=timeout, wait=wait, stream=stream
+        )
 
     def _gathering(self, kind, array, out, root, algorithm, timeout, wait, here, stream=None):
         source = _Memory(array, "array", stream=stream)
@@ -292,6 +299,7 @@ class Communicator(GpuCalls):
         result=None,
         *,
         op="sum",
+        factor=1.0,
         root=0,
         algorithm="automatic",
         timeout=None,
@@ -301,7 +309,7 @@ class Communicator(GpuCalls):
     ):
         if stream is not None:
             places = [0 if memory is None else memory.address for memory in (source, target)]
-            return self._enqueue(stream, result, kind, *places, count, element, op, root, algorithm, timeout)
+            return self._enqueue(stream, result, kind, *places, count, element, op, factor, root, algorithm, timeout)
         operation = self._group.start(
             kind,
             source.address if source is not None else 0,
@@ -309,6 +317,7 @@ class Communicator(GpuCalls):
             count,
             element,
             op,
+            factor,
             root,
             algorithm,
             timeout,

@@ -8,7 +8,7 @@ from ._fairway import _look_at
 
 _TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")
 _COMPLEX = {"complex64": "float32", "complex128": "float64"}
-_OPS = ("sum", "product", "min", "max", "average")
+_OPS = ("sum", "product", "min", "max", "average", "premul_sum")
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 
 
@@ -48,7 +48,7 @@ class _Memory:
         combined = kind in _REDUCING
         if self.type in _TYPES:
             return self.type, self.nbytes // self.item
-        if self.type in _COMPLEX and (not combined or op in ("sum", "average")):
+        if self.type in _COMPLEX and (not combined or op in ("sum", "average", "premul_sum")):
             return _COMPLEX[self.type], 2 * self.nbytes // self.item
         if self.type == "bool" and (not combined or op in ("min", "max", "product")):
             return "uint8", self.nbytes

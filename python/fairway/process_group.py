@@ -20,11 +20,28 @@ _OF_TRUTHS = ((dist.ReduceOp.BAND, "min"), (dist.ReduceOp.BOR, "max"))
 _KEPT = 64  # works that nobody has waited for: PyTorch's C++ keeps only the half of them that is not Python's
 
 
+def _is_premul(given):
+    return given == getattr(dist.ReduceOp, "PREMUL_SUM", None)
+
+
+def _factor(given):
+    """Of a PREMUL_SUM: 2.x has it in what pickle gets, 1.13 in C++ alone."""
+    state = getattr(given, "__getstate__", lambda: None)()
+    if not isinstance(state, tuple) or len(state) != 2 or state[1] is None:
+        raise errors._of(
+            "unsupported", f"PyTorch {torch.__version__} does not show the factor of a PREMUL_SUM to backends in Python: multiply the tensor first, and use SUM"
+        )
+    return float(state[1])
+
+
 def _reduction(given, tensor):
+    """As options of a Communicator's call."""
+    if _is_premul(given):
+        return {"op": "premul_sum", "factor": _factor(given)}
     for op, name in _REDUCTIONS + (_OF_TRUTHS if tensor.dtype is torch.bool else ()):
         if given == op:
-            return name
-    raise errors._of("unsupported", f"the backend fairway has no {getattr(given, 'op', given)} of {tensor.dtype}: SUM, PRODUCT, MIN, MAX and AVG, of truths BAND and BOR")
+            return {"op": name}
+    raise errors._of("unsupported", f"the backend fairway has no {getattr(given, 'op', given)} of {tensor.dtype}: SUM, PRODUCT, MIN, MAX, AVG and PREMUL_SUM, of truths BAND and BOR")
 
 
 def _single(tensors, what):
@@ -120,10 +137,11 @@ class FairwayProcessGroup(dist.ProcessGroup):
             options["timeout"] = seconds.total_seconds()
         return getattr(self.communicator, what)(*arguments, wait=False, **options)
 
-    def _on_gpu(self, tensors, what):
+    def _on_gpu(self, tensors, what, given=None):
+        """Whether it runs there; with a reduction `given`, that, too."""
         for tensor in tensors:
             _check(tensor, what)
-        return self.gpu.takes(tensors)
+        return self.gpu.takes(tensors) and not _is_premul(given)
 
     def register_window(self, tensor):
         """fairway.torch.register_window of this group."""
@@ -143,10 +161,10 @@ class FairwayProcessGroup(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors, opts=None, op=None):
         given = op if op is not None else dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
         limit = getattr(opts, "timeout", None)
-        if self._on_gpu(tensors, "all_reduce"):
-            return self._stream_work(self.gpu.all_reduce(tensors, _reduction(given, tensors[0]), limit), list(tensors))
+        if self._on_gpu(tensors, "all_reduce", given):
+            return self._stream_work(self.gpu.all_reduce(tensors, _reduction(given, tensors[0])["op"], limit), list(tensors))
         hosts = [_host(tensor, "all_reduce") for tensor in tensors]
-        operations = [self._call("all_reduce", host, op=_reduction(given, host), limit=limit) for host in hosts]
+        operations = [self._call("all_reduce", host, **_reduction(given, host), limit=limit) for host in hosts]
         return self._work(operations, list(tensors), lambda: [_copy(tensor, host) for tensor, host in zip(tensors, hosts)])
 
     def broadcast(self, tensors, opts=None, root=None):
@@ -162,7 +180,7 @@ class FairwayProcessGroup(dist.ProcessGroup):
         tensor = _single(tensors, "reduce")
         host = _host(tensor, "reduce")
         at = self.rank() == opts.rootRank
-        operation = self._call("reduce", host, op=_reduction(opts.reduceOp, host), root=opts.rootRank, limit=getattr(opts, "timeout", None))
+        operation = self._call("reduce", host, **_reduction(opts.reduceOp, host), root=opts.rootRank, limit=getattr(opts, "timeout", None))
         return self._work([operation], [tensor], (lambda: _copy(tensor, host)) if at else None)
 
     def barrier(self, opts=None):
@@ -251,14 +269,14 @@ class FairwayProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         given = dist.ReduceOp.SUM if opts is None else opts.reduceOp
-        if self._on_gpu([*inputs, *outputs], "reduce_scatter"):
-            ran = self.gpu.reduce_scatter(outputs, inputs, _reduction(given, outputs[0]), getattr(opts, "timeout", None))
+        if self._on_gpu([*inputs, *outputs], "reduce_scatter", given):
+            ran = self.gpu.reduce_scatter(outputs, inputs, _reduction(given, outputs[0])["op"], getattr(opts, "timeout", None))
             return self._stream_work(ran, list(outputs))
         into = [_empty_host(output, "reduce_scatter") for output in outputs]
         operations = []
         for tensor, out in zip(inputs, into):
             host = _host(tensor, "reduce_scatter")
-            operations.append(self._call("reduce_scatter", host, out, op=_reduction(given, host), limit=getattr(opts, "timeout", None)))
+            operations.append(self._call("reduce_scatter", host, out, **_reduction(given, host), limit=getattr(opts, "timeout", None)))
         return self._work(operations, list(outputs), lambda: [_copy(output, out) for output, out in zip(outputs, into)])
 
     def _reduce_scatter_base(self, output, input, opts=None):

@@ -25,7 +25,7 @@ constexpr std::pair<const char*, DataType> kTypes[] = {
 };
 constexpr std::pair<const char*, Reduction> kReductions[] = {
     {"sum", Reduction::sum}, {"product", Reduction::product}, {"min", Reduction::min},
-    {"max", Reduction::max}, {"average", Reduction::average},
+    {"max", Reduction::max}, {"average", Reduction::average}, {"premul_sum", Reduction::premul_sum},
 };
 constexpr std::pair<const char*, Algorithm> kAlgorithms[] = {
     {"automatic", Algorithm::automatic},
@@ -84,8 +84,8 @@ py::tuple look_at(py::handle object, const std::string& name, bool written, bool
 }
 
 Collective call_of(const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
-                   const std::string& type, const std::string& op, int root, const std::string& algorithm,
-                   std::optional<double> timeout) {
+                   const std::string& type, const std::string& op, double factor, int root,
+                   const std::string& algorithm, std::optional<double> timeout) {
   Collective call;
   call.kind = choice<CollectiveKind>(kind, "kind", kKinds);
   call.input = reinterpret_cast<const void*>(input);
@@ -93,6 +93,7 @@ Collective call_of(const std::string& kind, std::uintptr_t input, std::uintptr_t
   call.count = count;
   call.type = choice<DataType>(type, "type", kTypes);
   call.reduction = choice<Reduction>(op, "op", kReductions);
+  call.factor = factor;
   call.root = root;
   call.algorithm = choice<Algorithm>(algorithm, "algorithm", kAlgorithms);
   if (timeout) call.timeout = std::max(timeout_of(timeout), Timeout{1});
@@ -115,17 +116,17 @@ std::string text_in_turn(Group& group, bool is_short, Call call) {
 
 // `stream`: a cudaStream_t.
 void stream_run(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
-                const std::string& type, const std::string& op, int root, const std::string& algorithm,
+                const std::string& type, const std::string& op, double factor, int root, const std::string& algorithm,
                 std::optional<double> timeout, std::uintptr_t stream) {
-  const Collective call = call_of(kind, input, output, count, type, op, root, algorithm, timeout);
+  const Collective call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout);
   group.in_turn([=](Communicator& c) { return c.stream_run(call, reinterpret_cast<void*>(stream)); }, true);
 }
 
 // Who would do it, and why. `captured`: in a graph.
 std::string explain_stream(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output,
-                           std::size_t count, const std::string& type, const std::string& op, int root,
+                           std::size_t count, const std::string& type, const std::string& op, double factor, int root,
                            const std::string& algorithm, std::optional<double> timeout, bool captured) {
-  const Collective call = call_of(kind, input, output, count, type, op, root, algorithm, timeout);
+  const Collective call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout);
   return text_in_turn(group, true,
                       [=](Communicator& c) { return Result<std::string>(c.explain_stream(call, captured)); });
 }
@@ -152,15 +153,16 @@ void use_gpu(Group& group, int gpu, const GpuOptions& options) {
 }
 
 PyOperation start(const std::shared_ptr<Group>& group, const std::string& kind, std::uintptr_t input,
-                  std::uintptr_t output, std::size_t count, const std::string& type, const std::string& op, int root,
-                  const std::string& algorithm, std::optional<double> timeout, py::object keep, py::object result,
-                  bool soon, std::vector<std::size_t> send_counts, std::vector<std::size_t> send_offsets,
-                  std::vector<std::size_t> receive_counts, std::vector<std::size_t> receive_offsets) {
+                  std::uintptr_t output, std::size_t count, const std::string& type, const std::string& op,
+                  double factor, int root, const std::string& algorithm, std::optional<double> timeout, py::object keep,
+                  py::object result, bool soon, std::vector<std::size_t> send_counts,
+                  std::vector<std::size_t> send_offsets, std::vector<std::size_t> receive_counts,
+                  std::vector<std::size_t> receive_offsets) {
   auto job = std::make_shared<Job>();
   job->blocks = {std::move(send_counts), std::move(send_offsets), std::move(receive_counts),
                  std::move(receive_offsets)};
   Collective& call = job->call;
-  call = call_of(kind, input, output, count, type, op, root, algorithm, timeout);
+  call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout);
   call.send = {job->blocks[0], job->blocks[1]};
   call.receive = {job->blocks[2], job->blocks[3]};
   job->keep = std::move(keep);
@@ -233,9 +235,9 @@ void bind_collectives(py::module_& module) {
       .def("abort", &Group::abort)
       .def("close", &Group::close)
       .def("start", &start, py::arg("kind"), py::arg("input") = 0, py::arg("output") = 0, py::arg("count") = 0,
-           py::arg("type") = "uint8", py::arg("op") = "sum", py::arg("root") = 0, py::arg("algorithm") = "automatic",
-           py::arg("timeout") = py::none(), py::arg("keep") = py::none(), py::arg("result") = py::none(),
-           py::arg("soon") = false, py::arg("send_counts") = std::vector<std::size_t>(),
+           py::arg("type") = "uint8", py::arg("op") = "sum", py::arg("factor") = 1.0, py::arg("root") = 0,
+           py::arg("algorithm") = "automatic", py::arg("timeout") = py::none(), py::arg("keep") = py::none(),
+           py::arg("result") = py::none(), py::arg("soon") = false, py::arg("send_counts") = std::vector<std::size_t>(),
            py::arg("send_offsets") = std::vector<std::size_t>(), py::arg("receive_counts") = std::vector<std::size_t>(),
            py::arg("receive_offsets") = std::vector<std::size_t>());
   py::class_<GpuOptions>(module, "_GpuOptions").def(py::init(&gpu_options));

@@ -39,7 +39,7 @@ Status read_collective(const fairway_collective* caller, int size, Collective& o
   if (Status status = read_struct(caller, in); !status) return status;
   if (Status status = take(out.kind, in.kind, CollectiveKind::all_to_allv, "kind"); !status) return status;
   if (Status status = take(out.type, in.type, DataType::f8e5m2, "type"); !status) return status;
-  if (Status status = take(out.reduction, in.reduction, Reduction::custom, "reduction"); !status) return status;
+  if (Status status = take(out.reduction, in.reduction, Reduction::premul_sum, "reduction"); !status) return status;
   if (Status status = take(out.algorithm, in.algorithm, Algorithm::hierarchical, "algorithm"); !status) return status;
   out.input = in.input;
   out.output = in.output;
@@ -50,6 +50,8 @@ Status read_collective(const fairway_collective* caller, int size, Collective& o
   out.timeout = timeout_of(in.timeout_us);
   out.reproducible = in.reproducible != 0;
   out.custom = {in.combine, in.combine_context, in.element_bytes};
+  const bool zeroed = in.factor == 0 && out.reduction != Reduction::premul_sum;
+  out.factor = zeroed ? 1 : in.factor;
   return {};
 }
 
@@ -64,7 +66,7 @@ FAIRWAY_API const char* fairway_type_name(int32_t type) {
   return name_of(type, DataType::f8e5m2);
 }
 FAIRWAY_API const char* fairway_reduction_name(int32_t reduction) {
-  return name_of(reduction, Reduction::custom);
+  return name_of(reduction, Reduction::premul_sum);
 }
 FAIRWAY_API const char* fairway_collective_name(int32_t kind) {
   return name_of(kind, CollectiveKind::all_to_allv);
@@ -81,6 +83,7 @@ FAIRWAY_API void fairway_collective_init(fairway_collective* out) {
   out->type = static_cast<int32_t>(defaults.type);
   out->reduction = static_cast<int32_t>(defaults.reduction);
   out->algorithm = static_cast<int32_t>(defaults.algorithm);
+  out->factor = defaults.factor;
 }
 
 FAIRWAY_API fairway_code fairway_communicator_run(fairway_communicator* communicator, const fairway_collective* given,

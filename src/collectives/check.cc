@@ -82,10 +82,21 @@ Status check_custom(const Collective& call) {
   return {};
 }
 
+Status check_factor(const Collective& call) {
+  if (!is_premul(call))
+    return call.factor == 1 ? Status() : invalid(fmt::format("factor is {}, which only premul_sum takes", call.factor));
+  if (call.type >= DataType::f16) return {};  // behind the integers
+  return invalid(fmt::format("type is {}: premul_sum is of floating-point types", to_string(call.type)));
+}
+
 }  // namespace
 
 std::size_t width_of(const Collective& call) {
   return combines(call.kind) && call.reduction == Reduction::custom ? call.custom.element_bytes : size_of(call.type);
+}
+
+bool is_premul(const Collective& call) {
+  return combines(call.kind) && call.reduction == Reduction::premul_sum;
 }
 
 bool is_wide(const Collective& call) {
@@ -104,9 +115,10 @@ std::string member_name(int rank, const std::string& address) {
 Status check(const Collective& call, int rank, int size) {
   if (call.kind > CollectiveKind::all_to_allv) return invalid("kind is no collective");
   if (call.type > DataType::f8e5m2) return invalid("type is no data type");
-  if (call.reduction > Reduction::custom) return invalid("reduction is none");
+  if (call.reduction > Reduction::premul_sum) return invalid("reduction is none");
   if (combines(call.kind) && call.reduction == Reduction::custom)
     if (Status status = check_custom(call); !status) return status;
+  if (Status status = check_factor(call); !status) return status;
   if (call.timeout.count() < 0) return invalid("timeout is negative");
   if (is_rooted(call.kind) && (call.root < 0 || call.root >= size))
     return invalid(fmt::format("root {} is no rank of 0 to {}", call.root, size - 1));
@@ -148,6 +160,7 @@ Shape shape_of(const Collective& call, Algorithm algorithm, int rank, int size, 
   shape.piece_bytes = piece_bytes;
   shape.in_place = lies_in_place(call, rank, size);
   shape.average = call.reduction == Reduction::average;
+  shape.premul = is_premul(call);
   shape.ordered = is_ordered(call);
   shape.wide = is_wide(call);
   shape.send = call.send;

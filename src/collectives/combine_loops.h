@@ -148,9 +148,63 @@ inline Combine find(DataType type, Reduction reduction) {
     case Reduction::max: return kByType<Most>[at];
     case Reduction::sum:
     case Reduction::average:
-    case Reduction::custom: break;
+    case Reduction::custom:
+    case Reduction::premul_sum: break;
   }
   return kByType<Add>[at];
+}
+
+template <class T>
+void scale(void* into, const void* from, std::size_t count, double by) {
+  auto* const out = static_cast<std::byte*>(into);
+  const auto* const in = static_cast<const std::byte*>(from);
+  const T factor = static_cast<T>(by);
+  FAIRWAY_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) {
+    T x;
+    std::memcpy(&x, in + i * sizeof(T), sizeof(T));
+    x *= factor;
+    std::memcpy(out + i * sizeof(T), &x, sizeof(T));
+  }
+}
+
+template <float (*kWiden)(std::uint16_t), std::uint16_t (*kNarrow)(float)>
+void scale_narrow(void* into, const void* from, std::size_t count, double by) {
+  auto* const out = static_cast<std::byte*>(into);
+  const auto* const in = static_cast<const std::byte*>(from);
+  const auto factor = static_cast<float>(by);
+  FAIRWAY_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint16_t x;
+    std::memcpy(&x, in + i * 2, 2);
+    x = kNarrow(kWiden(x) * factor);
+    std::memcpy(out + i * 2, &x, 2);
+  }
+}
+
+inline void scale_half(void* into, const void* from, std::size_t count, double by) {
+  std::size_t i = 0;
+#if defined(__F16C__)
+  const __m256 factor = _mm256_set1_ps(static_cast<float>(by));
+  for (; i + 8 <= count; i += 8) {
+    const auto* const in = reinterpret_cast<const __m128i*>(static_cast<const std::byte*>(from) + i * 2);
+    const __m256 x = _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128(in)), factor);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<std::byte*>(into) + i * 2),
+                     _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
+#endif
+  scale_narrow<float_of_half, half_of_float>(static_cast<std::byte*>(into) + i * 2,
+                                             static_cast<const std::byte*>(from) + i * 2, count - i, by);
+}
+
+inline Scale find_scale(DataType type) {
+  switch (type) {
+    case DataType::f16: return scale_half;
+    case DataType::bf16: return scale_narrow<float_of_bfloat, bfloat_of_float>;
+    case DataType::f32: return scale<float>;
+    case DataType::f64: return scale<double>;
+    default: return nullptr;
+  }
 }
 
 }  // namespace fairway::collectives::FAIRWAY_LOOPS

@@ -185,6 +185,10 @@ Status GpuCalls::run(const Collective& call, void* stream) {
   const bool combining = call.kind == CollectiveKind::all_reduce || call.kind == CollectiveKind::reduce_scatter;
   if (combining && (call.reduction == Reduction::custom || size_of(call.type) == 0 || call.type > DataType::f64))
     return refused({ErrorCode::unsupported, "on GPUs: i8 to u64, f16, bf16, f32 and f64, and no custom reduction"});
+  if (is_premul(call))
+    return refused(
+        {ErrorCode::unsupported,
+         "on GPUs there is no premul_sum: multiply the input on the stream and call sum, or run it on host memory"});
   if (call.algorithm != Algorithm::automatic &&
       (call.kind != CollectiveKind::all_reduce ||
        (call.algorithm != Algorithm::one_shot && call.algorithm != Algorithm::direct)))
@@ -222,6 +226,7 @@ std::optional<GpuReads::Plan> GpuCalls::reading_plan(const Collective& call) con
 std::string GpuCalls::explain(const Collective& call, bool captured) const {
   if (gpu::Work work = {}; !gpu::work_of(call.kind, work))
     return fmt::format("{}: it does not run on GPUs", to_string(call.kind));
+  if (is_premul(call)) return fmt::format("{} (premul_sum): it does not run on GPUs", to_string(call.kind));
   if (const auto plan = reading_plan(call))
     return fmt::format("{} of {} bytes: by Fairway, which reads it in window {}", to_string(call.kind),
                        bytes_of_all(call, size()), plan->first.window.number);

@@ -36,7 +36,8 @@ gpu::Combine combine_of(Reduction reduction) {
     case Reduction::max: return gpu::Combine::max;
     case Reduction::average: return gpu::Combine::average;
     case Reduction::sum:
-    case Reduction::custom: break;
+    case Reduction::custom:
+    case Reduction::premul_sum: break;
   }
   return gpu::Combine::sum;
 }

@@ -43,7 +43,8 @@ int nccl_reduction(Reduction reduction) {
     case Reduction::max: return nccl::kMax;
     case Reduction::average: return nccl::kAverage;
     case Reduction::sum:
-    case Reduction::custom: break;
+    case Reduction::custom:
+    case Reduction::premul_sum: break;
   }
   return nccl::kSum;
 }
@@ -115,7 +116,7 @@ bool NcclGroup::can(const Collective& call) {
     case CollectiveKind::all_reduce:
     case CollectiveKind::reduce_scatter:
       // Of integers, averages are rounded as it likes.
-      return nccl_type(call.type) != kNoType && call.reduction != Reduction::custom &&
+      return nccl_type(call.type) != kNoType && call.reduction < Reduction::custom &&
              (call.reduction != Reduction::average || is_float(call.type));
     case CollectiveKind::broadcast:
     case CollectiveKind::all_gather: return true;

@@ -17,27 +17,40 @@ namespace fairway::collectives {
 
 #if defined(FAIRWAY_HAVE_AVX2_LOOPS)
 Combine avx2_combine_of(DataType type, Reduction reduction);  // combine_avx2.cc
+Scale avx2_scale_of(DataType type);
 
 namespace {
-bool has_avx2() {
+bool look_for_avx2() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kF16c = 1U << 29;
   return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kF16c) != 0;
 }
+bool has_avx2() {
+  static const bool has = look_for_avx2();  // in a virtual machine the instruction that tells costs microseconds
+  return has;
+}
 }  // namespace
 
 Combine combine_of(DataType type, Reduction reduction) {
-  static const bool has = has_avx2();  // in a virtual machine the instruction that tells costs microseconds
-  return has ? avx2_combine_of(type, reduction) : plain_loops::find(type, reduction);
+  return has_avx2() ? avx2_combine_of(type, reduction) : plain_loops::find(type, reduction);
+}
+Scale scale_of(DataType type) {
+  return has_avx2() ? avx2_scale_of(type) : plain_loops::find_scale(type);
 }
 #else
 Combine combine_of(DataType type, Reduction reduction) {
   return plain_loops::find(type, reduction);
 }
+Scale scale_of(DataType type) {
+  return plain_loops::find_scale(type);
+}
 #endif
 
 Combine plain_combine_of(DataType type, Reduction reduction) {
   return plain_loops::find(type, reduction);
+}
+Scale plain_scale_of(DataType type) {
+  return plain_loops::find_scale(type);
 }
 
 namespace {
@@ -134,6 +147,17 @@ void narrow(void* into, const float* from, DataType type, std::size_t count, flo
     for (std::size_t i = 0; i < count; ++i) bytes[i] = e4m3_of_float(from[i] / by);
   else
     for (std::size_t i = 0; i < count; ++i) bytes[i] = e5m2_of_float(from[i] / by);
+}
+
+void scale(void* into, const void* from, DataType type, std::size_t count, double by) {
+  if (const Scale directly = scale_of(type); directly != nullptr) return directly(into, from, count, by);
+  std::array<float, 256> some;
+  for (std::size_t at = 0; at < count; at += some.size()) {
+    const std::size_t length = std::min(some.size(), count - at);
+    widen(some.data(), static_cast<const std::byte*>(from) + at, type, length);
+    scale_of(DataType::f32)(some.data(), some.data(), length, by);
+    narrow(static_cast<std::byte*>(into) + at, some.data(), type, length, 1.0F);
+  }
 }
 
 }  // namespace fairway::collectives

@@ -27,4 +27,12 @@ void copy_past_caches(void* into, const void* from, std::size_t bytes);
 // data[i] = data[i] / by: the end of an average.
 void divide(void* data, DataType type, std::size_t count, std::uint32_t by);
 
+// into[i] = from[i] * by, rounded once: the beginning of a premul_sum. `into` is from, or apart from it. f64 is
+// multiplied in f64; other floating-point types, and `by`, in f32; integers are not.
+using Scale = void (*)(void* into, const void* from, std::size_t count, double by);
+void scale(void* into, const void* from, DataType type, std::size_t count, double by);
+// Null for types of one byte and for integers.
+[[nodiscard]] Scale scale_of(DataType type);        // the fastest that this CPU has
+[[nodiscard]] Scale plain_scale_of(DataType type);  // without any special instruction
+
 }  // namespace fairway::collectives

@@ -76,6 +76,7 @@ Running::Running(const Collective& call, const Shape& shape, std::uint64_t numbe
       timeout_(call.timeout),
       width_(shape.element_bytes),
       custom_(call.custom),
+      factor_(call.factor),
       in_place_(shape.in_place),
       call_(call),
       input_(static_cast<std::byte*>(const_cast<void*>(call.input))),  // only read
@@ -88,6 +89,7 @@ bool Running::has_shape_of(const Collective& call) const {
   return call.kind == call_.kind && call.kind != CollectiveKind::all_to_allv && call.count == call_.count &&
          call.type == call_.type && call.reduction == call_.reduction && call.root == call_.root &&
          call.algorithm == call_.algorithm && call.reproducible == call_.reproducible &&
+         (call.factor == call_.factor || header_.reduction == Reduction::premul_sum) &&
          (call.reduction != Reduction::custom ||
           (call.custom.combine == custom_.combine && call.custom.context == custom_.context &&
            call.custom.element_bytes == custom_.element_bytes));
@@ -96,6 +98,7 @@ bool Running::has_shape_of(const Collective& call) const {
 void Running::again(const Collective& call, std::uint64_t number) {
   header_.operation = number;
   timeout_ = call.timeout;
+  factor_ = call.factor;
   input_ = static_cast<std::byte*>(const_cast<void*>(call.input));
   output_ = static_cast<std::byte*>(call.output);
   scratch_.resize(schedule_.scratch_bytes);
@@ -265,6 +268,7 @@ void Running::local(const Step& step, int size) {
     case Step::Kind::finish:
       divide(at(step.into), header_.type, step.bytes / width_, static_cast<std::uint32_t>(size));
       break;
+    case Step::Kind::scale: scale(at(step.into), at(step.from), header_.type, step.bytes / width_, factor_); break;
     default: break;
   }
 }

@@ -79,6 +79,7 @@ class Running {
   Timeout timeout_;
   const std::size_t width_;  // bytes of an element
   const CustomReduction custom_;
+  double factor_;  // of a premul_sum
   const bool in_place_;
   const Collective call_;  // without its memory, which input_ and output_ are
   std::byte* input_;

@@ -8,16 +8,17 @@ void make_schedule(const Shape& shape, Schedule& out) {
   ScheduleWriter writer(shape, out);
   switch (shape.kind) {
     case CollectiveKind::barrier: return writer.barrier();
-    case CollectiveKind::all_reduce: return writer.all_reduce();
-    case CollectiveKind::reduce: return writer.reduce();
+    case CollectiveKind::all_reduce: writer.all_reduce(); break;
+    case CollectiveKind::reduce: writer.reduce(); break;
     case CollectiveKind::broadcast: return writer.broadcast();
     case CollectiveKind::all_gather: return writer.all_gather();
     case CollectiveKind::gather: return writer.gather();
     case CollectiveKind::scatter: return writer.scatter();
-    case CollectiveKind::reduce_scatter: return writer.reduce_scatter();
+    case CollectiveKind::reduce_scatter: writer.reduce_scatter(); break;
     case CollectiveKind::all_to_all: return writer.all_to_all();
     case CollectiveKind::all_to_allv: return writer.all_to_allv();
   }
+  if (shape.premul) writer.scale_input();
 }
 
 void ScheduleWriter::send(int peer, const Block& block, std::uint64_t index) {

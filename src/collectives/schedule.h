@@ -26,6 +26,7 @@ struct Step {
     fold,          // into = into combined with from
     copy,          // into = from
     finish,        // into = into / size: an average's end
+    scale,         // into = from times this rank's factor: a premul_sum's beginning
     // Of types that are combined in f32 and rounded once. `into`, or narrow's `from`, is a f32 for each element.
     widen,         // into = from
     fold_wide,     // into = into combined with from
@@ -61,6 +62,7 @@ struct Shape {
   std::uint64_t piece_bytes = 1;  // longest message; at least an element
   bool in_place = false;          // as Collective describes it
   bool average = false;
+  bool premul = false;   // what is read of the input is multiplied first, and nothing else
   bool ordered = false;  // every element is combined in the order of ranks
   bool wide = false;     // and in f32
   // Of each rank: which group it is of, of those that are near each other, from 0 on; empty: all are of one. Only

@@ -39,7 +39,7 @@ void ScheduleWriter::all_reduce_in_levels() {
   if (shape_.near_piece_bytes != 0) piece_ = shape_.near_piece_bytes / shape_.element_bytes * shape_.element_bytes;
   const std::uint64_t rounds = pieces(part(Buffer::input, 0, levels.parts).bytes);  // no part is longer
 
-  if (count == 1 && !shape_.in_place) copy(own_input(), own_output(), bytes());
+  if (count == 1) begin_in_output();
   if (count > 1)
     ahead(
         rounds,
@@ -79,6 +79,7 @@ void ScheduleWriter::all_reduce_between_owners(const Levels& levels, const Block
   shape.rank = levels.group;
   shape.count = block.bytes / shape_.element_bytes;
   shape.in_place = true;
+  shape.premul = false;  // the sum of a group
   shape.groups = {};
   shape.algorithm = algorithm_between_groups(shape.size, block.bytes, piece_);
   Schedule inner;

@@ -6,10 +6,7 @@
 namespace fairway::collectives {
 
 void ScheduleWriter::all_reduce() {
-  if (size() == 1) {
-    if (!shape_.in_place) copy(own_input(), own_output(), bytes());
-    return;
-  }
+  if (size() == 1) return begin_in_output();
   if (shape_.algorithm == Algorithm::one_shot) return all_reduce_one_shot();
   if (shape_.algorithm == Algorithm::direct) return all_reduce_direct();
   if (shape_.algorithm == Algorithm::ring) return all_reduce_ring();
@@ -100,7 +97,7 @@ void ScheduleWriter::all_reduce_direct() {
 
 // Ranks beyond a power of two hand their input to a partner first and get the result from it last.
 void ScheduleWriter::all_reduce_recursive_doubling() {
-  if (!shape_.in_place) copy(own_input(), own_output(), bytes());
+  begin_in_output();
   const Block all{own_output(), bytes()};
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(size()))), extra = size() - power;
   if (rank() >= power) {
@@ -132,10 +129,7 @@ void ScheduleWriter::all_reduce_ring() {
 
 void ScheduleWriter::reduce_scatter() {
   const Block mine{own_output(), bytes()};
-  if (size() == 1) {
-    if (!shape_.in_place) copy(own_input(), own_output(), bytes());
-    return;
-  }
+  if (size() == 1) return begin_in_output();
   if (shape_.algorithm == Algorithm::ring) {
     use_scratch(bytes());
     const Block partial{{Buffer::scratch, 0}, bytes()};
@@ -162,10 +156,7 @@ void ScheduleWriter::reduce_scatter() {
 
 void ScheduleWriter::reduce() {
   const bool is_root = rank() == shape_.root;
-  if (size() == 1) {
-    if (!shape_.in_place) copy(own_input(), own_output(), bytes());
-    return;
-  }
+  if (size() == 1) return begin_in_output();
   if (shape_.algorithm == Algorithm::direct) {  // everything to the root
     const Block all{own_input(), bytes()}, sum{own_output(), bytes()};
     for (std::uint64_t i = 0; i < pieces(bytes()); ++i)
@@ -202,6 +193,30 @@ void ScheduleWriter::reduce() {
   }
   if (is_root) finish(own_output(), bytes());
   barrier();
+}
+
+// A piece at a time, into scratch memory behind all other: what is sent, combined or kept is the product from then on,
+// and no algorithm knows of it. A copy becomes the product itself. Sends of one piece to many ranks share it.
+void ScheduleWriter::scale_input() {
+  const Place product{Buffer::scratch, (out_.scratch_bytes + 63) / 64 * 64};
+  std::vector<Step> steps;
+  steps.reserve(out_.steps.size() * 2);
+  std::uint64_t at = 0, held = 0;  // which bytes of the input the product is of
+  for (Step step : out_.steps) {
+    const bool reads = step.kind != Kind::receive && step.kind != Kind::finish && step.from.buffer == Buffer::input;
+    if (reads && step.kind == Kind::copy) {
+      step.kind = Kind::scale;
+    } else if (reads && step.bytes != 0) {
+      if (step.from.at != at || step.bytes != held)
+        steps.push_back({Kind::scale, -1, step.from, product, step.bytes, step.bytes, false});
+      at = step.from.at;
+      held = step.bytes;
+      step.from = product;
+      use_scratch(product.at + held);
+    }
+    steps.push_back(step);
+  }
+  out_.steps = std::move(steps);
 }
 
 }  // namespace fairway::collectives

@@ -28,6 +28,8 @@ class ScheduleWriter {
   void reduce_scatter();
   void all_to_all();
   void all_to_allv();
+  // Of a whole schedule: multiplies the input wherever a step reads it.
+  void scale_input();
 
  private:
   // A block of bytes, that travels in pieces.
@@ -70,6 +72,10 @@ class ScheduleWriter {
   void reduce_into(const Block& into, const Place& with, int peer, std::uint64_t index, Kind kind = Kind::reduce);
   void copy(Place from, Place into, std::uint64_t length);
   void finish(Place into, std::uint64_t length);
+  // The input into the output, if that is another place or another value.
+  void begin_in_output() {
+    if (!shape_.in_place || shape_.premul) copy(own_input(), own_output(), bytes());
+  }
   void use_scratch(std::uint64_t length) { out_.scratch_bytes = std::max(out_.scratch_bytes, length); }
 
   // Calls post(index) for all pieces, each at least one ahead of take(index).

@@ -132,6 +132,8 @@ std::size_t width_of(const Collective& call);
 // Whether the order of ranks decides how it is combined, and whether in f32.
 bool is_ordered(const Collective& call);
 bool is_wide(const Collective& call);
+// Whether each rank's input is multiplied first, by a factor of its own.
+bool is_premul(const Collective& call);
 // As check() has accepted it, for that algorithm.
 Shape shape_of(const Collective& call, Algorithm algorithm, int rank, int size, std::uint64_t piece_bytes);
 // Whether its input lies in its output's memory, as Collective describes it.

@@ -44,10 +44,14 @@ Status Communicator::run_all(std::span<const Collective> group) {
     memory.resize(bytes);
     std::byte* at = memory.data();
     for (const Collective& call : group.subspan(from, to - from)) {
-      if (bytes_of(call) != 0) std::memcpy(at, call.input, bytes_of(call));
+      if (is_premul(call))
+        scale(at, call.input, call.type, call.count, call.factor);
+      else if (bytes_of(call) != 0)
+        std::memcpy(at, call.input, bytes_of(call));
       at += bytes_of(call);
     }
     Collective all = group[from];
+    all.factor = 1;  // each has been multiplied by its own
     all.input = all.output = memory.data();
     all.count = bytes / width_of(all);
     if (Status status = run(all); !status) return status;

@@ -51,6 +51,7 @@ std::string_view to_string(Reduction reduction) {
     case Reduction::max: return "max";
     case Reduction::average: return "average";
     case Reduction::custom: return "custom";
+    case Reduction::premul_sum: return "premul_sum";
   }
   return "unknown reduction";
 }

@@ -18,6 +18,8 @@ inline constexpr CollectiveKind kMoving[] = {
     CollectiveKind::all_reduce, CollectiveKind::reduce,         CollectiveKind::broadcast,
     CollectiveKind::all_gather, CollectiveKind::gather,         CollectiveKind::scatter,
     CollectiveKind::all_to_all, CollectiveKind::reduce_scatter, CollectiveKind::barrier};
+inline constexpr CollectiveKind kCombining[] = {CollectiveKind::all_reduce, CollectiveKind::reduce,
+                                                CollectiveKind::reduce_scatter};
 
 struct Case {
   CollectiveKind kind = CollectiveKind::all_reduce;
@@ -47,6 +49,7 @@ class One {
     call.count = one;
     call.type = with.type;
     call.reduction = with.reduction;
+    if (with.reduction == Reduction::premul_sum) call.factor = factor_of(rank);
     call.root = with.root;
     std::byte* in = input_.data() + with.shift;
     std::byte* out = output_.data() + with.shift;

@@ -60,6 +60,11 @@ inline double get(const std::byte* memory, std::size_t at, DataType type) {
   return NAN;
 }
 
+// Of a premul_sum: exact in every type, and their sums, too.
+inline double factor_of(int rank) {
+  return rank % 4 - 1;
+}
+
 // Element `at` of block `block` of a rank's input. At most 17 ranks: sums stay below 127, products below 3 * 2^5.
 inline double given(int rank, int block, std::size_t at, Reduction reduction) {
   const auto mixed = static_cast<unsigned>(rank * 7 + block * 3 + static_cast<int>(at % 97));
@@ -69,6 +74,7 @@ inline double given(int rank, int block, std::size_t at, Reduction reduction) {
 
 inline double reduced(int size, int block, std::size_t at, Reduction reduction, DataType type) {
   double value = given(0, block, at, reduction);
+  if (reduction == Reduction::premul_sum) value *= factor_of(0);
   for (int rank = 1; rank < size; ++rank) {
     const double next = given(rank, block, at, reduction);
     switch (reduction) {
@@ -78,6 +84,7 @@ inline double reduced(int size, int block, std::size_t at, Reduction reduction, 
       case Reduction::sum:
       case Reduction::average:
       case Reduction::custom: value += next; break;
+      case Reduction::premul_sum: value += next * factor_of(rank); break;
     }
   }
   if (reduction != Reduction::average) return value;

@@ -6,6 +6,7 @@
 
 #include "collectives/choose.h"
 #include "collectives/halves.h"
+#include "process/collectives/case.h"
 #include "process/collectives/group.h"
 
 // What sums of a plain type are not: one byte wide, in the order of ranks, the caller's own, several at once; and
@@ -19,9 +20,6 @@ GroupOptions group(int size, std::uint32_t slot_bytes) {
   options.communicator.slot_bytes = slot_bytes;
   return options;
 }
-
-constexpr CollectiveKind kCombining[] = {CollectiveKind::all_reduce, CollectiveKind::reduce,
-                                         CollectiveKind::reduce_scatter};
 
 // The element that rank `rank` gets at `at` of its output is the one at `at` of the whole, from here on.
 std::size_t first_of(CollectiveKind kind, int rank, std::size_t count) {

@@ -93,6 +93,15 @@ class Tensor:
     def numel(self):
         return int(np.prod(self.shape))
 
+    def data_ptr(self):
+        return self.memory.address
+
+    def cpu(self):
+        return torch.from_numpy(self.numpy().copy())
+
+    def copy_(self, host):
+        self._cuda.gpu.write(self.memory, host.numpy().tobytes())
+
     def record_stream(self, stream):
         self.recorded.append(stream)
 

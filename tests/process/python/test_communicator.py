@@ -85,6 +85,32 @@ class Operations(unittest.TestCase):
 
         ranks.threads(body, 2, timeout=20.0)
 
+    def test_each_ranks_array_is_multiplied_by_its_factor(self):
+        def body(group):
+            me, seen = group.rank, np.testing.assert_array_equal
+            for kind in ("float16", "float32", "float64", "complex64", "complex128"):
+                mine = np.arange(6, dtype=kind) + (1j * me if kind[0] == "c" else 0)
+                scaled = sum((np.arange(6) + (1j * rank if kind[0] == "c" else 0)) * (rank + 0.5) for rank in range(3)).astype(kind)
+                kept, out = mine.copy(), np.empty_like(mine)
+                seen(group.all_reduce(mine, out, "premul_sum", factor=me + 0.5), scaled)
+                result = group.reduce(mine, out, "premul_sum", root=1, factor=np.float32(me + 0.5))
+                seen(result, scaled if me == 1 else None)
+                seen(group.reduce_scatter(mine, op="premul_sum", factor=me + 0.5), scaled[2 * me : 2 * me + 2])
+                seen(mine, kept)
+            seen(group.all_reduce(mine, op="premul_sum", factor=0 if me else 1), np.arange(6))
+            for words, options in (
+                ("factor is 2, which only premul_sum takes", {"factor": 2}),
+                ("factor is a number, not 'half'", {"op": "premul_sum", "factor": "half"}),
+            ):
+                with self.assertRaisesRegex(fairway.InvalidArgument, words):
+                    group.all_reduce(np.ones(2), **options)
+            for kind, words in (("int32", "floating-point types"), ("bool", "have no premul_sum")):
+                with self.assertRaisesRegex(fairway.InvalidArgument, words):
+                    group.all_reduce(np.ones(2, kind), op="premul_sum")
+            self.assertEqual(group.all_reduce(np.ones(1))[0], 3)
+
+        ranks.threads(body, 3, timeout=20.0)
+
     def test_messages(self):
         def body(group):
             other = 1 - group.rank

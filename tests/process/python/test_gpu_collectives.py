@@ -66,6 +66,8 @@ class GpuCollectives(GpuRanks):
                 (TypeError, "cudaStream_t", lambda: group.all_reduce(x, stream="a stream")),
                 (fairway.InvalidArgument, "out is needed", lambda: group.all_gather(x, stream=stream)),
                 (fairway.InvalidArgument, "algorithm", lambda: group.all_reduce(x, algorithm="ring", stream=stream)),
+                (fairway.Unsupported, "multiply the input on the stream and call sum", lambda: group.all_reduce(x, op="premul_sum", stream=stream)),
+                (fairway.InvalidArgument, "factor is 2", lambda: group.all_reduce(x, factor=2, stream=stream)),
                 (fairway.InvalidArgument, "uses GPU", lambda: group.use_gpu(3)),
             ):
                 try:

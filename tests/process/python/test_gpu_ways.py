@@ -221,6 +221,7 @@ class GpuWays(GpuRanks):
                 (fairway.AccessDenied, "read-only", ("all_reduce", b"bytes"), {}),
             ):
                 refused(kind, words, ask, *call, **options)
+            expect(ask("all_reduce", x, op="premul_sum", factor=2) == "all_reduce (premul_sum): it does not run on GPUs")
             expect(group.failure is None and group.all_reduce(np.ones(2))[0] == 2)
             group.close()
             refused(fairway.Closed, "closed", ask, "all_reduce", x)

@@ -51,6 +51,11 @@ class Backend(unittest.TestCase):
                 x = T(rank + 1, 2, dtype=dtype); dist.all_reduce(x); same(x, T(6, 6, dtype=dtype))
             x = T(rank, 5); dist.all_reduce(x, dist.ReduceOp.MAX); same(x, T(2, 5))
             x = T(rank + 1.0, 3); dist.all_reduce(x, dist.ReduceOp.AVG); same(x, T(2, 3))
+            op = dist._make_nccl_premul_sum(rank + 0.5)
+            for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64):
+                x = torch.full((2,), 2, dtype=dtype)
+                if isinstance(getattr(op, "__getstate__", lambda: None)(), tuple): dist.all_reduce(x, op); same(x, torch.full((2,), 9, dtype=dtype))
+                else: fails(fairway.Unsupported, "multiply the tensor first", lambda: dist.all_reduce(x, op))  # 1.13
             x = torch.tensor([rank == 1, True]); dist.all_reduce(x, dist.ReduceOp.BAND); same(x, [False, True])
             x = torch.full((3, 4), float(rank)).t()[:, 1:]; dist.all_reduce(x); same(x, torch.full((4, 2), 3.0))  # no copy is asked of the caller
             x = torch.tensor([1 + 1j]); dist.all_reduce(x); same(x, [3 + 3j])

@@ -25,6 +25,16 @@ TEST(BenchCollectives, EveryOperationIsMeasuredAndEveryElementIsRight) {
   EXPECT_EQ(count(ran.out, "\"complete\": true"), 1u) << ran.out;
 }
 
+TEST(BenchCollectives, WhatRanksMultiplyIsRightToo) {
+  const Ran ran = fairway(
+      "bench collectives --ranks 1,3 --operation all_reduce,reduce,reduce_scatter,broadcast --reduction premul_sum "
+      "--size "
+      "8,100K --turns 1 --seconds 0 --json -");
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 16u) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"reduction\": \"premul_sum\""), 12u) << ran.out;
+}
+
 TEST(BenchCollectives, RowsHaveTheFormOfNcclTests) {
   const std::string picture = testing::TempDir() + "collectives.svg";
   const Ran ran = fairway(

@@ -17,7 +17,7 @@ TEST(CGroup, ValuesAreTheCppOnes) {
     EXPECT_EQ(to_string(static_cast<fairway::DataType>(type)), fairway_type_name(type));
     EXPECT_EQ(size_of(static_cast<fairway::DataType>(type)), fairway_type_size(type));
   }
-  for (int one = 0; one <= FAIRWAY_CUSTOM; ++one)
+  for (int one = 0; one <= FAIRWAY_PREMUL_SUM; ++one)
     EXPECT_EQ(to_string(static_cast<fairway::Reduction>(one)), fairway_reduction_name(one));
   for (int kind = 0; kind <= FAIRWAY_ALL_TO_ALLV; ++kind)
     EXPECT_EQ(to_string(static_cast<fairway::CollectiveKind>(kind)), fairway_collective_name(kind));
@@ -26,6 +26,7 @@ TEST(CGroup, ValuesAreTheCppOnes) {
   EXPECT_STREQ("bf16", fairway_type_name(FAIRWAY_BF16));
   EXPECT_STREQ("f8e5m2", fairway_type_name(FAIRWAY_F8E5M2));
   EXPECT_STREQ("custom", fairway_reduction_name(FAIRWAY_CUSTOM));
+  EXPECT_STREQ("premul_sum", fairway_reduction_name(FAIRWAY_PREMUL_SUM));
   EXPECT_STREQ("all_to_allv", fairway_collective_name(FAIRWAY_ALL_TO_ALLV));
   EXPECT_STREQ("hierarchical", fairway_algorithm_name(FAIRWAY_ALGORITHM_HIERARCHICAL));
   for (const int none : {-1, 14, 1000}) {
@@ -126,6 +127,25 @@ TEST(CGroup, TheCallersReductionGetsItsContext) {
     EXPECT_EQ(123, value);
   });
   EXPECT_GE(calls.load(), 6);
+}
+
+TEST(CGroup, EachRanksInputIsMultipliedByItsFactor) {
+  run_ranks(3, [](GroupPtr& group) {
+    const int rank = fairway_communicator_rank(group.get());
+    std::array<double, 2> in{1, 10}, out{};
+    fairway_collective call = call_of(FAIRWAY_ALL_REDUCE, in.data(), out.data(), 2);
+    EXPECT_EQ(1, call.factor);
+    call.type = FAIRWAY_F64;
+    call.reduction = FAIRWAY_PREMUL_SUM;
+    call.factor = rank == 0 ? 0.5 : rank;
+    run(group, call);
+    EXPECT_EQ((std::array<double, 2>{3.5, 35}), out);
+    EXPECT_EQ((std::array<double, 2>{1, 10}), in);
+    call.reduction = FAIRWAY_SUM;
+    call.factor = 0;  // of a struct that was zeroed
+    run(group, call);
+    EXPECT_EQ((std::array<double, 2>{3, 30}), out);
+  });
 }
 
 TEST(CGroup, OperationsAreStartedTestedAndWaitedFor) {

@@ -107,6 +107,8 @@ TEST(CGroupWrong, WhatNoEnumHasIsNamedAndHurtsNobody) {
     wrong("output is null", [](auto& call) { call.output = nullptr; });
     wrong("overlap", [&](auto& call) { call.output = in.data() + 1; });
     wrong("custom.combine is null", [](auto& call) { call.reduction = FAIRWAY_CUSTOM, call.element_bytes = 4; });
+    wrong("premul_sum is of floating-point types", [](auto& call) { call.reduction = FAIRWAY_PREMUL_SUM; });
+    wrong("factor is 2", [](auto& call) { call.factor = 2; });
     wrong("send.counts", [](auto& call) { call.kind = FAIRWAY_ALL_TO_ALLV; });
     wrong("all_reduce has no bruck", [](auto& call) { call.algorithm = FAIRWAY_ALGORITHM_BRUCK; });
     fairway_error* error = nullptr;

@@ -189,5 +189,74 @@ TEST(Reduce, DividesForAverages) {
   EXPECT_EQ(float_of_half(halves[0]), 3.5F);
 }
 
+// One element times `by`, computed apart from the loops.
+double product(DataType type, const std::byte* at, double by) {
+  const auto load = [at](auto typed) {
+    std::memcpy(&typed, at, sizeof typed);
+    return typed;
+  };
+  const auto factor = static_cast<float>(by);
+  switch (type) {
+    case DataType::f16: return float_of_half(half_of_float(float_of_half(load(std::uint16_t{})) * factor));
+    case DataType::bf16: return float_of_bfloat(bfloat_of_float(float_of_bfloat(load(std::uint16_t{})) * factor));
+    case DataType::f32: return load(float{}) * factor;
+    case DataType::f8e4m3: return float_of_e4m3(e4m3_of_float(float_of_e4m3(load(std::uint8_t{})) * factor));
+    case DataType::f8e5m2: return float_of_e5m2(e5m2_of_float(float_of_e5m2(load(std::uint8_t{})) * factor));
+    default: return load(double{}) * by;
+  }
+}
+
+double number(DataType type, const std::byte* at) {
+  return product(type, at, 1);
+}
+
+TEST(Reduce, MultipliesEveryFloatingPointTypeAndRoundsOnce) {
+  std::mt19937_64 random(11);
+  for (const DataType type :
+       {DataType::f16, DataType::bf16, DataType::f32, DataType::f64, DataType::f8e4m3, DataType::f8e5m2})
+    for (const double by : {1.0, 0.0, -2.5, 1.0 / 3, 1e-3})
+      for (const std::size_t count : {0, 1, 7, 8, 9, 63, 300, 600}) {
+        const std::size_t width = size_of(type), shift = random() % 9;
+        std::vector<std::byte> from(count * width), out(count * width + shift + 1, std::byte{0x5A});
+        fill(from, type, random);
+        if (width == 1)
+          for (std::byte& byte : from) byte &= std::byte{0xB7};  // no NaN
+        const auto compare = [&](const std::byte* got) {
+          for (std::size_t i = 0; i < count; ++i)
+            ASSERT_EQ(number(type, got + i * width), product(type, from.data() + i * width, by))
+                << to_string(type) << " by " << by << ", element " << i;
+        };
+        scale(out.data() + shift, from.data(), type, count, by);
+        compare(out.data() + shift);
+        ASSERT_EQ(out.back(), std::byte{0x5A});
+        auto in_place = from;
+        scale(in_place.data(), in_place.data(), type, count, by);
+        compare(in_place.data());
+        if (width == 1) continue;
+        plain_scale_of(type)(out.data() + shift, from.data(), count, by);
+        compare(out.data() + shift);
+      }
+  for (const DataType type : kTypes)
+    EXPECT_EQ(scale_of(type) == nullptr, type < DataType::f16) << to_string(type) << ": integers are not multiplied";
+}
+
+TEST(Reduce, MultipliesByWhatIsNoNumberAsFloatingPointDoes) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  const std::vector<float> from{0, 1, -2};
+  std::vector<float> to(3);
+  scale(to.data(), from.data(), DataType::f32, 3, kInfinite);
+  EXPECT_TRUE(std::isnan(to[0]));
+  EXPECT_EQ(to[1], static_cast<float>(kInfinite));
+  EXPECT_EQ(to[2], -static_cast<float>(kInfinite));
+  scale(to.data(), from.data(), DataType::f32, 3, NAN);
+  for (const float each : to) EXPECT_TRUE(std::isnan(each));
+  const std::uint8_t one = e4m3_of_float(1);
+  std::uint8_t got = 0;
+  scale(&got, &one, DataType::f8e4m3, 1, kInfinite);
+  EXPECT_EQ(float_of_e4m3(got), 448.0F) << "the largest number in place of larger ones";
+  scale(&got, &one, DataType::f8e4m3, 1, NAN);
+  EXPECT_TRUE(std::isnan(float_of_e4m3(got)));
+}
+
 }  // namespace
 }  // namespace fairway::collectives

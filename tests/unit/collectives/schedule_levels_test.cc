@@ -71,11 +71,13 @@ std::uint64_t messages_in_levels(const std::vector<int>& ranks, std::uint64_t co
 
 void try_it(const std::vector<int>& ranks, std::uint64_t count, std::uint64_t piece, std::uint64_t near) {
   const std::vector<int> groups = groups_with(ranks);
-  for (const bool in_place : {false, true}) {
+  for (int form = 0; form < 4; ++form) {
+    const bool in_place = form % 2 == 1;
     Shape shape = shape_with(groups, count, piece);
     shape.near_piece_bytes = near * 8;
     shape.in_place = in_place;
-    shape.average = count % 2 == 1;
+    shape.premul = form >= 2;
+    shape.average = !shape.premul && count % 2 == 1;
     ScheduleModel model(shape);
     for (const Order order : {Order::round_robin, Order::first_that_can, Order::last_that_can, Order::random}) {
       if (groups.size() > 9 && order != Order::random) continue;
@@ -83,7 +85,7 @@ void try_it(const std::vector<int>& ranks, std::uint64_t count, std::uint64_t pi
       for (const int one : ranks) hosts += " " + std::to_string(one);
       ASSERT_EQ(model.run(order, count, kLeastRoom), "")
           << "hosts of" << hosts << " ranks, " << count << " elements, pieces of " << piece << " and " << near
-          << (in_place ? ", in place" : "");
+          << (in_place ? ", in place" : "") << (shape.premul ? ", multiplied" : "");
       ASSERT_EQ(model.messages(), messages_in_levels(ranks, count, piece, near))
           << "hosts of" << hosts << ", " << count;
     }

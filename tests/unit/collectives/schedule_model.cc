@@ -25,8 +25,8 @@ std::uint64_t ScheduleModel::value(int rank, std::uint64_t index) const {
 }
 
 std::uint64_t ScheduleModel::sum(std::uint64_t index) const {
-  std::uint64_t total = value(0, index);
-  for (int rank = 1; rank < shape_.size; ++rank) total = combined(total, value(rank, index));
+  std::uint64_t total = value(0, index) * factor(0);
+  for (int rank = 1; rank < shape_.size; ++rank) total = combined(total, value(rank, index) * factor(rank));
   return total;
 }
 
@@ -151,6 +151,7 @@ bool ScheduleModel::step(int number, unsigned room) {
         case Step::Kind::fold: into[i] = combined(into[i], from[i]); break;
         case Step::Kind::copy: into[i] = from[i]; break;
         case Step::Kind::finish: into[i] ^= 1; break;  // shows that it is done, once
+        case Step::Kind::scale: into[i] = from[i] * factor(number); break;
         case Step::Kind::send: break;
         default: wrong_ = "a step of types that are combined in f32"; return false;
       }

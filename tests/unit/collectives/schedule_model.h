@@ -10,8 +10,8 @@
 namespace fairway::collectives {
 
 // All ranks of one collective, executed step by step in one thread. Elements are 8 bytes, and combining adds: a value
-// that is lost, or counted twice, shows. Where the order of ranks counts, combining shows it. Between two ranks a
-// message waits until it is received, and so many at most.
+// that is lost, counted twice or multiplied twice, shows. Where the order of ranks counts, combining shows it. Between
+// two ranks a message waits until it is received, and so many at most.
 class ScheduleModel {
  public:
   // Which rank's step is next.
@@ -47,6 +47,9 @@ class ScheduleModel {
   [[nodiscard]] std::string compare_rank(const Rank& rank) const;
   [[nodiscard]] std::vector<std::uint64_t> expected(const Rank& rank) const;
   [[nodiscard]] std::uint64_t sum(std::uint64_t index) const;
+  [[nodiscard]] std::uint64_t factor(int rank) const {  // of what it brings to a sum
+    return shape_.premul ? 2 * static_cast<std::uint64_t>(rank) + 3 : 1;
+  }
   [[nodiscard]] std::uint64_t combined(std::uint64_t a, std::uint64_t b) const {
     return shape_.ordered ? a * 0x9E3779B97F4A7C15U + b : a + b;
   }

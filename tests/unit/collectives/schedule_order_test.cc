@@ -100,6 +100,7 @@ TEST(ScheduleOrder, EveryCollectiveIsRightInAnyOrder) {
               shape.piece_bytes = 100;
               shape.in_place = in_place;
               shape.ordered = ordered;
+              shape.premul = count == 24;
               shape.root = size / 2;
               std::vector<int> order;  // backwards, and turned
               for (int i = 0; i < size; ++i) order.push_back((2 * size - i) % size);

@@ -64,9 +64,13 @@ std::uint64_t formula(const Shape& shape, std::uint64_t piece) {
   return 0;
 }
 
-// Every algorithm of every kind with these sizes.
-void try_all(int size, std::uint64_t count, std::uint64_t piece, std::uint64_t seed, bool ordered = false) {
+// Every algorithm of every kind with these sizes; `premul`: of those that combine.
+void try_all(int size, std::uint64_t count, std::uint64_t piece, std::uint64_t seed, bool ordered = false,
+             bool premul = false) {
   for (const CollectiveKind kind : kKinds) {
+    if (premul && kind != CollectiveKind::all_reduce && kind != CollectiveKind::reduce &&
+        kind != CollectiveKind::reduce_scatter)
+      continue;
     for (const Algorithm algorithm : algorithms_of(kind, ordered)) {
       for (const bool in_place : {false, true}) {
         Shape shape;
@@ -78,14 +82,16 @@ void try_all(int size, std::uint64_t count, std::uint64_t piece, std::uint64_t s
         shape.element_bytes = 8;
         shape.piece_bytes = piece * 8 + seed % 8;  // a piece is whole elements
         shape.in_place = in_place;
-        shape.average = seed % 2 == 1;
+        shape.average = !premul && seed % 2 == 1;
+        shape.premul = premul;
         shape.ordered = ordered;
         ScheduleModel model(shape);
         for (const Order order : {Order::round_robin, Order::first_that_can, Order::last_that_can, Order::random}) {
           if (size > 9 && order != Order::random) continue;
           const std::string wrong = model.run(order, seed, kLeastRoom);
           ASSERT_EQ(wrong, "") << to_string(kind) << " by " << to_string(algorithm) << ", " << size << " ranks, "
-                               << count << " elements, pieces of " << piece << (in_place ? ", in place" : "");
+                               << count << " elements, pieces of " << piece << (in_place ? ", in place" : "")
+                               << (premul ? ", multiplied" : "");
           ASSERT_EQ(model.messages(), formula(shape, piece))
               << to_string(kind) << " by " << to_string(algorithm) << ", " << size << " ranks, " << count;
         }
@@ -104,6 +110,13 @@ TEST(Schedule, CombinesInTheOrderOfRanksWhereThatIsAsked) {
   for (int size = 1; size <= 17; ++size)
     for (const std::uint64_t count : {0, 1, 7, 23, 60})
       try_all(size, count, 3, count + static_cast<std::uint64_t>(size), true);
+}
+
+TEST(Schedule, MultipliesEveryElementOfTheInputOnce) {
+  for (const bool ordered : {false, true})
+    for (int size = 1; size <= 17; ++size)
+      for (const std::uint64_t count : {0, 1, 3, 7, 23, 60})
+        try_all(size, count, 3, count + static_cast<std::uint64_t>(size), ordered, true);
 }
 
 TEST(Schedule, HoldsUpToSixtyFourRanks) {
