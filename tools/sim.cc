@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "command.h"
+#include "help.h"
 #include "sim/group_measure.h"
 #include "sim/simulate.h"
 #include "sim_collectives.h"
@@ -187,7 +188,8 @@ void add_sim(Tool& tool) {
   command.add_option("--jobs", options->jobs, "Threads of a campaign")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();
-  command.add_flag("--trace", options->trace, "With --seed or --collectives: print every event")->excludes(seeds);
+  CLI::Option* trace =
+      command.add_flag("--trace", options->trace, "With --seed or --collectives: print every event")->excludes(seeds);
   auto* const collectives =
       command
           .add_option("--collectives", options->collectives.ranks,
@@ -196,10 +198,20 @@ void add_sim(Tool& tool) {
           ->check(CLI::Range(2, 1024))
           ->excludes(seed)
           ->excludes(seeds);
+  auto* const svg =
+      command
+          .add_option("--svg", options->collectives.svg,
+                      "With --collectives, of up to 8 ranks: instead draw each collective's messages over time, a "
+                      "file for each algorithm in this folder")
+          ->type_name("FOLDER")
+          ->check(no_empty_name())
+          ->excludes(trace)
+          ->needs(collectives);
   command
       .add_option("--most-bytes", options->collectives.most_bytes,
                   "With --collectives: the most bytes in a rank's buffer")
       ->capture_default_str()
+      ->excludes(svg)
       ->needs(collectives);
   command
       .add_option("--only", options->collectives.only,
@@ -212,6 +224,7 @@ void add_sim(Tool& tool) {
                   "With --collectives: the longest message; 16 slots of it for each pair of ranks take the memory")
       ->check(CLI::Range(64, 65536))
       ->capture_default_str()
+      ->excludes(svg)
       ->needs(collectives);
   command
       .add_option("--per-host", options->collectives.per_host,
@@ -221,6 +234,7 @@ void add_sim(Tool& tool) {
       ->needs(collectives);
   tool.on_run(command, [&tool, options, seed, seeds] {
     options->collectives.trace = options->trace;
+    if (!options->collectives.svg.empty()) return draw_collectives(tool, options->collectives);
     if (!options->collectives.ranks.empty()) return simulate_collectives(tool, options->collectives);
     Range range;
     if (seeds->count() > 0) {

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include "sim/group_measure.h"
+#include "sim/group_messages.h"
+#include "sim_picture.h"
 
 namespace fairway::tool {
 namespace {
@@ -22,6 +24,11 @@ bool is_wanted(const sim::GroupCall& call, const std::vector<std::string>& only)
   return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& name) {
            return name == to_string(call.kind) || name == to_string(call.algorithm);
          });
+}
+
+std::string name_of(const sim::FollowedCall& one) {
+  return fmt::format("{}_{}{}.svg", to_string(one.call.kind), to_string(one.call.algorithm),
+                     one.in_place ? "_in_place" : "");
 }
 
 std::string row(const sim::GroupMeasured& one) {
@@ -70,6 +77,25 @@ Exit simulate_collectives(Tool& tool, const SimCollectives& wanted) {
   }
   return unlike == 0 ? Exit::done
                      : tool.fail(fmt::format("{} collectives are wrong, or not as the formulas say", unlike));
+}
+
+Exit draw_collectives(Tool& tool, const SimCollectives& wanted) {
+  if (wanted.ranks.size() != 1 || wanted.ranks[0] > sim::kMostFollowed)
+    return tool.misused(fmt::format("--svg draws one number of ranks, 2 to {}: --collectives 4", sim::kMostFollowed));
+  int drawn = 0;
+  for (const sim::FollowedCall& one : sim::calls_to_follow(wanted.ranks[0], wanted.per_host)) {
+    if (!is_wanted(one.call, wanted.only)) continue;
+    const std::string path = wanted.svg + "/" + name_of(one);
+    if (const Status status = can_write(path); !status)
+      return tool.fail(status.with_context("--svg takes a folder that is there"));
+    const auto messages = sim::follow(one);
+    if (!messages) return tool.fail(messages.status());
+    if (const Status status = write_file(path, picture_of(one, *messages)); !status) return tool.fail(status);
+    tool.print(fmt::format("{}: {} messages\n", path, messages->messages.size()));
+    ++drawn;
+  }
+  if (drawn == 0) return tool.misused("--only leaves nothing to draw; `hierarchical` needs --per-host, and two hosts");
+  return Exit::done;
 }
 
 }  // namespace fairway::tool

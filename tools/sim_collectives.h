@@ -15,9 +15,13 @@ struct SimCollectives {
   int per_host = 1;                 // consecutive ranks of a host, by `hierarchical`
   std::uint32_t slot_bytes = 4096;  // the longest message
   bool trace = false;               // print every event
+  std::string svg;                  // a folder for pictures, in place of the table; empty: none
 };
 
 // Every collective with each of its algorithms on so many simulated ranks, beside what the formulas say.
 Exit simulate_collectives(Tool& tool, const SimCollectives& wanted);
+
+// A picture of each collective by each algorithm, a file each in wanted.svg.
+Exit draw_collectives(Tool& tool, const SimCollectives& wanted);
 
 }  // namespace fairway::tool

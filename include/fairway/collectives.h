@@ -47,7 +47,7 @@ enum class CollectiveKind : std::uint8_t {
 };
 
 // How bytes travel. `automatic` chooses by size, number of ranks and kind of links; the others are for measurements and
-// tests. Every rank names the same one. docs/collectives.md has what each costs.
+// tests. Every rank names the same one. docs/collective-algorithms.md has what each costs.
 enum class Algorithm : std::uint8_t {
   automatic,
   one_shot,            // all_reduce: every rank sends all it has to every other

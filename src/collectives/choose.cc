@@ -19,7 +19,7 @@ constexpr std::array kAllToAll{Algorithm::bruck, Algorithm::direct};
 constexpr std::array kBarrier{Algorithm::dissemination};
 constexpr std::array kDirect{Algorithm::direct};
 
-// One call's numbers, as the formulas in docs/collectives.md name them.
+// One call's numbers, as the formulas in docs/collective-algorithms.md name them.
 struct Formula {
   double n, p, s;  // ranks, longest message, bytes
   const Costs& c;

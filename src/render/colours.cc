@@ -92,6 +92,26 @@ constexpr std::string_view kColoured = R"(.paper,.ground{fill:{paper}}
 .machine .bad{fill:{bad}}
 )";
 
+// Messages between ranks. m0 to m7: of one block, or of one rank.
+constexpr std::string_view kMessages = R"(.paper{fill:{paper}}
+.machine text{fill:{ink}}
+.machine .subtitle,.machine .legend,.machine .faint{fill:{faint}}
+.machine .label{fill:{ink};stroke:{paper};stroke-width:5px}
+.row{stroke:{bridgeline}}
+.host{fill:none;stroke:{bridgeline}}
+.sum{fill:{paper};stroke-width:1.4px}
+.several{stroke:{ink}}
+.empty{stroke:{pcie}}
+.m0{stroke:{nicline}}
+.m1{stroke:{warn}}
+.m2{stroke:{gpuline}}
+.m3{stroke:{c2c}}
+.m4{stroke:{bad}}
+.m5{stroke:{xgmi}}
+.m6{stroke:{switchline}}
+.m7{stroke:{unplacedline}}
+)";
+
 std::string fill_in(std::string_view rules, bool dark) {
   std::string out;
   while (!rules.empty()) {
@@ -117,11 +137,12 @@ std::string fill_in(std::string_view rules, bool dark) {
 
 }  // namespace
 
-std::string picture_css(Theme theme) {
+std::string picture_css(Theme theme, Sheet sheet) {
+  const std::string_view coloured = sheet == Sheet::messages ? kMessages : kColoured;
   std::string out(kShapes);
-  out += fill_in(kColoured, theme == Theme::dark);
+  out += fill_in(coloured, theme == Theme::dark);
   if (theme == Theme::automatic) {
-    out += "@media screen and (prefers-color-scheme: dark){\n" + fill_in(kColoured, true) + "}\n";
+    out += "@media screen and (prefers-color-scheme: dark){\n" + fill_in(coloured, true) + "}\n";
   }
   return out;
 }

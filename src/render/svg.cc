@@ -68,7 +68,7 @@ std::string svg(const Scene& scene, const SvgOptions& options) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"machine\" viewBox=\"0 0 {} {}\" width=\"{}\" height=\"{}\" "
       "role=\"img\">\n",
       width, height, width, height);
-  if (!options.inside_page) out += "<style>\n" + picture_css(options.theme) + "</style>\n";
+  if (!options.inside_page) out += "<style>\n" + picture_css(options.theme, options.sheet) + "</style>\n";
   out += fmt::format("<rect class=\"paper\" width=\"{}\" height=\"{}\"/>\n", width, height);
   for (const SceneBox& box : scene.areas) add_box(box, out);
   for (const SceneLine& line : scene.lines) add_line(line, out);

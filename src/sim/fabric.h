@@ -48,6 +48,15 @@ struct Traffic {
   std::uint64_t records = 0;              // the engine's own messages
 };
 
+// A slice with a caller's bytes, between steady NICs.
+struct Carried {
+  const Host* from = nullptr;
+  const Host* to = nullptr;
+  std::uint64_t bytes = 0;
+  Time leaves = 0;   // when its NIC takes it up
+  Time arrives = 0;  // its last byte, at the other NIC; 0: not yet known
+};
+
 // All NICs and the network between them. Bytes are read from the source some time after post(), travel in pieces that
 // are delayed, repeated and reordered, land in pieces, and are acknowledged later still. Within an epoch the NICs make
 // this reliable. Frames of a broken link may land until its target is fenced. Owned by the owner of the simulation.
@@ -62,6 +71,8 @@ class Fabric {
   // `name`: of the transport.
   std::shared_ptr<Loopback> plug_in(Host& host, std::vector<NicDevice> devices, std::string name = "loopback");
   Traffic sent_by(const Host& host) const;
+  // From now on each such slice is added to `carried`, which the caller owns; null: no longer.
+  void watch(std::vector<Carried>* carried) { carried_ = carried; }
 
   // Faults. A device that is down makes no new link for `down_for`.
   void break_device(Host& host, std::size_t device, Time down_for);
@@ -151,6 +162,7 @@ class Fabric {
   std::vector<std::unique_ptr<Flight>> flights_;
   std::vector<Flight*> free_flights_;
   std::vector<Garbled> garbled_;
+  std::vector<Carried>* carried_ = nullptr;
   std::uint64_t late_stopped_ = 0;
   std::uint64_t late_landed_ = 0;
   std::uint64_t moved_at_once_ = 0, sent_at_once_ = 0;

@@ -70,6 +70,10 @@ void Fabric::launch(SimLink& link, unsigned side, const Command& command) {
   ++(slice.op == Op::message ? sent.records : flight.total == 0 ? sent.counts : sent.messages);
   sent.bytes += slice.op == Op::message ? 0 : flight.total;
   if (nic.natures[end.device].steady) {
+    if (carried_ != nullptr && slice.op != Op::message && flight.total != 0) {
+      carried_->push_back({end.host, link.ends[1 - side].host, flight.total, busy});
+      flight.carried = carried_->size();
+    }
     const Time first = busy + nic.natures[end.device].latency_min;  // its first byte arrives
     busy += time_of(flight);
     flight.pieces = 1;
@@ -116,6 +120,7 @@ void Fabric::begin_to_arrive(void* object, std::uint64_t a, std::uint64_t end) {
     Time& until = fabric.nics_[to.nic]->receives_until[to.device];
     until = std::max(until, fabric.simulation_.now()) + fabric.time_of(flight);
     flight.arrives = until;
+    if (fabric.carried_ != nullptr && flight.carried != 0) (*fabric.carried_)[flight.carried - 1].arrives = until;
     if (flight.left) fabric.send_steadily(flight, a, end);
   }
   fabric.drop(flight);

@@ -178,6 +178,13 @@ std::vector<GroupCall> calls_for(const Group& group, std::uint64_t most) {
   return calls;
 }
 
+std::vector<std::pair<CollectiveKind, Algorithm>> algorithms_of_calls(bool on_hosts) {
+  std::vector<std::pair<CollectiveKind, Algorithm>> out;
+  for (const CollectiveKind kind : kKinds)
+    for (const Algorithm algorithm : algorithms_of(kind, on_hosts)) out.emplace_back(kind, algorithm);
+  return out;
+}
+
 std::vector<std::string> names_of_calls() {
   std::vector<std::string> names;
   const auto add = [&names](std::string_view name) {

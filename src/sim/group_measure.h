@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/group.h"
@@ -27,6 +28,8 @@ GroupMeasured measure(Group& group, GroupCall call);
 // Each kind with each of its algorithms, and several sizes: below, at and above a message's longest piece. `most`: the
 // most bytes in a rank's buffer.
 std::vector<GroupCall> calls_for(const Group& group, std::uint64_t most);
+// Every kind that is simulated with each of its algorithms; `hierarchical` only on hosts of several ranks.
+std::vector<std::pair<CollectiveKind, Algorithm>> algorithms_of_calls(bool on_hosts);
 std::vector<std::string> names_of_calls();  // their kinds, then their algorithms
 
 }  // namespace fairway::sim

@@ -37,8 +37,9 @@ struct Flight {
   bool waits_turn = false;
   ErrorCode result = ErrorCode::ok;
   std::uint64_t old_value = 0;
-  Time arrives = 0;        // at a steady NIC: its last byte
-  std::uint64_t turn = 0;  // position among messages and immediates, in posting order
+  Time arrives = 0;         // at a steady NIC: its last byte
+  std::size_t carried = 0;  // its place in what Fabric::watch() fills, from 1 on
+  std::uint64_t turn = 0;   // position among messages and immediates, in posting order
 };
 
 // An event that a port's poll() will return.

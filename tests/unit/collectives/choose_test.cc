@@ -1,6 +1,12 @@
 #include "collectives/choose.h"
 
+#include <fstream>
+#include <set>
+#include <string>
+
 #include <gtest/gtest.h>
+
+#include "unit/collectives/choose_table.h"
 
 namespace fairway::collectives {
 namespace {
@@ -20,16 +26,36 @@ TEST(Choose, TakesTheCheapestOfTheKind) {
       }
 }
 
-// The switch points that docs/collectives.md prints.
+// Every cell of the table in docs/collective-algorithms.md, and no row beside those.
 TEST(Choose, SwitchesWhereTheDocumentSays) {
-  const auto all_reduce = [](int size, std::uint64_t bytes) {
-    return choose(CollectiveKind::all_reduce, size, bytes, kPiece, kSameHost);
-  };
-  EXPECT_EQ(all_reduce(2, 8), Algorithm::one_shot);
-  EXPECT_EQ(all_reduce(2, 64 << 20), Algorithm::direct);
-  EXPECT_EQ(all_reduce(8, 8), Algorithm::recursive_doubling);
-  EXPECT_EQ(all_reduce(8, 1 << 20), Algorithm::direct);
-  EXPECT_EQ(all_reduce(32, 64 << 20), Algorithm::ring);
+  std::ifstream page(FAIRWAY_SOURCE_DIR "/docs/collective-algorithms.md");
+  ASSERT_TRUE(page.is_open());
+  std::set<std::string> told;
+  for (std::string line; std::getline(page, line);)
+    for (const Link& link : kLinks)
+      if (line.starts_with("| ") && line.find(std::string("| ") + link.name + " |") != std::string::npos)
+        told.insert(line);
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::reduce, CollectiveKind::broadcast, CollectiveKind::all_gather,
+        CollectiveKind::reduce_scatter, CollectiveKind::all_to_all})
+    for (const Link& link : kLinks) EXPECT_EQ(told.erase(row(kind, link)), 1U) << "the page lacks: " << row(kind, link);
+  for (const std::string& row : told) ADD_FAILURE() << "choose() says something else than: " << row;
+}
+
+// What the table's search between two sizes could miss.
+TEST(Choose, TheTableHasEverySwitchOfFewBytes) {
+  for (const Link& link : kLinks)
+    for (const int size : kTableRanks) {
+      const std::string cell = choices(CollectiveKind::all_reduce, size, link);
+      Algorithm last = choose(CollectiveKind::all_reduce, size, 0, kPiece, *link.costs);
+      EXPECT_TRUE(cell.starts_with(to_string(last))) << cell;
+      for (std::uint64_t bytes = 1; bytes < 2048; ++bytes) {
+        const Algorithm now = choose(CollectiveKind::all_reduce, size, bytes, kPiece, *link.costs);
+        if (now != last)
+          EXPECT_NE(cell.find(std::to_string(bytes) + " " + std::string(to_string(now))), std::string::npos) << cell;
+        last = now;
+      }
+    }
 }
 
 TEST(Choose, LetsFewLongMessagesComeIntoOneRankAtOnce) {

@@ -44,7 +44,7 @@ std::uint64_t pieces_of(std::uint64_t count, std::uint64_t piece) {
   return count == 0 ? 1 : (count + piece - 1) / piece;
 }
 
-// By the table in docs/collectives.md.
+// By the table in docs/collective-algorithms.md.
 std::uint64_t messages_in_levels(const std::vector<int>& ranks, std::uint64_t count, std::uint64_t piece,
                                  std::uint64_t near) {
   const auto n = [&] {

@@ -23,7 +23,7 @@ std::uint64_t pieces(std::uint64_t count, std::uint64_t piece) {
   return count == 0 ? 1 : (count + piece - 1) / piece;
 }
 
-// Messages of the whole group, by the formulas of docs/collectives.md; `piece` in elements.
+// Messages of the whole group, by the formulas of docs/collective-algorithms.md; `piece` in elements.
 std::uint64_t formula(const Shape& shape, std::uint64_t piece) {
   const auto n = static_cast<std::uint64_t>(shape.size), m = pieces(shape.count, piece);
   if (n == 1) return 0;

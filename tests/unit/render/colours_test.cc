@@ -82,6 +82,17 @@ TEST(Colours, LinesStandOutFromThePaper) {
   }
 }
 
+TEST(Colours, MessagesStandOutFromThePaper) {
+  for (const Theme theme : {Theme::light, Theme::dark}) {
+    const std::string css = picture_css(theme, Sheet::messages);
+    const std::string paper = rule(css, ".paper", "fill");
+    for (const char* line : {".m0", ".m1", ".m2", ".m3", ".m4", ".m5", ".m6", ".m7", ".several", ".empty"})
+      EXPECT_GE(contrast(rule(css, line, "stroke"), paper), 3.0) << line;
+    for (const char* text : {".machine text", ".machine .faint", ".machine .label"})
+      EXPECT_GE(contrast(rule(css, text, "fill"), paper), 4.5) << text;
+  }
+}
+
 TEST(Colours, AutomaticIsLightUnlessTheViewerPrefersDark) {
   const std::string css = picture_css(Theme::automatic);
   EXPECT_EQ(css.rfind(picture_css(Theme::light), 0), 0U);
