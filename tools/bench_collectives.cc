@@ -64,7 +64,7 @@ class CollectiveRun {
                              {{options_.json, collective_json(rows_, status.is_ok())},
                               {options_.csv, collective_csv(rows_)},
                               {options_.svg, collective_svg(rows_)}},
-                             rows_.empty() ? std::string() : collective_end(rivals_, rates_, sockets_));
+                             rows_.empty() ? std::string() : collective_end(rivals_, rates_, sockets_, joined_));
       if (status) return wrong_ == 0 ? told : tool_.fail(fmt::format("{} elements are wrong", wrong_));
     }
     if (!Interrupt::came()) return tool_.fail(status);
@@ -128,6 +128,7 @@ class CollectiveRun {
         }
         auto group = RankGroup::start(ranks, path, network_.get());
         if (!group) return group.status();
+        joined_.push_back({ranks, path, (*group)->join_ms()});
         for (std::vector<CollectiveWork> works : works_) {
           for (CollectiveWork& work : works) work.ranks = ranks;
           if (Status status = one_kind(**group, works, path); !status) return status;
@@ -207,6 +208,7 @@ class CollectiveRun {
     row.version = std::string(version());
     row.path = path;
     row.rounds = rounds;
+    row.join_ms = group.join_ms();
     row.algorithm = timed->algorithm;
     row.us = median(times);
     row.namespaces = options_.namespaces;
@@ -236,6 +238,7 @@ class CollectiveRun {
   MachineRates rates_;
   std::unique_ptr<RankNetwork> network_;         // that of the group, if there is one
   std::vector<std::pair<int, double>> sockets_;  // bytes per second between two namespaces, by number of ranks
+  std::vector<Joined> joined_;                   // each group
   std::vector<CollectiveRow> rows_;
   std::uint64_t wrong_ = 0;
 };

@@ -43,6 +43,7 @@ struct CollectiveRow {
   std::string tool = "fairway", version, path;
   std::uint64_t rounds = 0;
   std::string algorithm;    // that was taken
+  double join_ms = 0;       // that the group took to form, ours; 0: unknown
   double us = 0;            // median over turns of: a loop of rounds, at the slowest rank, divided by the rounds
   bool namespaces = false;  // each host has a network namespace of its own
   int per_host = 1;         // ranks in each of them
@@ -114,6 +115,7 @@ class RankGroup {
   // `network`: where they run; null: here.
   static Result<std::unique_ptr<RankGroup>> start(int ranks, const std::string& path, const RankNetwork* network);
   Result<Timed> run(const CollectiveWork& work, std::uint64_t rounds);
+  // From the addresses being there to the communicator, at the slowest rank.
   [[nodiscard]] double join_ms() const { return join_ms_; }
 
  private:
@@ -149,9 +151,15 @@ Result<std::vector<double>> run_collective_rival(const CollectiveRival& rival, c
 // ---- report ----
 std::string collective_head();
 std::string collective_line(const CollectiveRow& row);
+// How long a group took to form.
+struct Joined {
+  int ranks = 0;
+  std::string path;
+  double ms = 0;
+};
 // `sockets`: the rate between two namespaces for each number of ranks.
 std::string collective_end(const std::vector<CollectiveRival>& rivals, const MachineRates& rates,
-                           const std::vector<std::pair<int, double>>& sockets);
+                           const std::vector<std::pair<int, double>>& sockets, const std::vector<Joined>& joined);
 std::string collective_json(const std::vector<CollectiveRow>& rows, bool complete);
 std::string collective_csv(const std::vector<CollectiveRow>& rows);
 std::string collective_svg(const std::vector<CollectiveRow>& rows);

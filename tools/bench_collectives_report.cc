@@ -50,6 +50,7 @@ Fields fields(const CollectiveRow& row) {
           {"count", fmt::format("{}", work.count())},
           {"algorithm", row.algorithm, true},
           {"rounds", fmt::format("{}", row.rounds)},
+          {"join_ms", known(row.join_ms, 3)},
           {"us", fmt::format("{:.3f}", row.us)},
           {"algorithm_bytes_per_second", fmt::format("{:.0f}", row.algorithm_bandwidth())},
           {"bus_bytes_per_second", fmt::format("{:.0f}", row.bus_bandwidth())},
@@ -151,7 +152,7 @@ std::string collective_line(const CollectiveRow& row) {
 }
 
 std::string collective_end(const std::vector<CollectiveRival>& rivals, const MachineRates& rates,
-                           const std::vector<std::pair<int, double>>& sockets) {
+                           const std::vector<std::pair<int, double>>& sockets, const std::vector<Joined>& joined) {
   std::string text;
   for (const CollectiveRival& rival : rivals)
     if (!rival.why_not.empty()) text += fmt::format("{}: {} (Debian's {})\n", rival.why_not, rival.tool, rival.package);
@@ -170,6 +171,8 @@ std::string collective_end(const std::vector<CollectiveRival>& rivals, const Mac
         rates.cores);
   for (const auto& [ranks, rate] : sockets)
     if (rate > 0) text += fmt::format("sockets among {} ranks: {} GB/s\n", ranks, rate_text(rate));
+  for (const Joined& group : joined)
+    text += fmt::format("{} ranks over {} joined in {:.2f} ms, at the slowest\n", group.ranks, group.path, group.ms);
   return text +
          "ratio: the tool's time / ours in turns with it, above 1 Fairway is faster; behind it the 95 % interval.\n";
 }

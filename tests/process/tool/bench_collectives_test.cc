@@ -23,6 +23,12 @@ TEST(BenchCollectives, EveryOperationIsMeasuredAndEveryElementIsRight) {
       << ran.out;  // three groups, eight operations twice, a barrier
   EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 51u) << ran.out;
   EXPECT_EQ(count(ran.out, "\"complete\": true"), 1u) << ran.out;
+  // Two ranks need more than a microsecond to join, and nobody waits for a minute.
+  EXPECT_EQ(count(ran.out, "\"join_ms\": null"), 0u) << ran.out;
+  for (std::size_t at = 0; (at = ran.out.find("\"ranks\": 3", at)) != std::string::npos; ++at) {
+    const double ms = std::stod(ran.out.substr(ran.out.find("\"join_ms\": ", at) + 11));
+    EXPECT_TRUE(ms > 0.001 && ms < 60e3) << ms;
+  }
 }
 
 TEST(BenchCollectives, RowsHaveTheFormOfNcclTests) {
@@ -41,6 +47,8 @@ TEST(BenchCollectives, RowsHaveTheFormOfNcclTests) {
   std::string tool, operation, path, ranks, size, elements, type, reduction;
   words >> tool >> operation >> path >> ranks >> size >> elements >> type >> reduction;
   EXPECT_EQ(tool + " " + operation + " " + path + " " + ranks, "fairway all_gather tcp 2");
+  EXPECT_EQ(count(ran.out, "2 ranks over tcp joined in "), 1u) << ran.out;
+  EXPECT_EQ(count(ran.out, "joined in 0.00 ms"), 0u) << ran.out;
   EXPECT_EQ(size + " " + elements + " " + type + " " + reduction, "65536 4096 f64 none");  // of each rank
   std::ifstream file(picture);
   std::ostringstream drawn;
