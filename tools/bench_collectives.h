@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,22 +18,30 @@
 //   bench_collectives_rank    a rank's process, and the group of them
 //   bench_collectives_network a network namespace for each rank, and the rate of its sockets
 //   bench_collectives_values  what ranks put in and must get out
+//   bench_collectives_words   names of operations, types, reductions, algorithms
 //   bench_collectives_rivals  Gloo and MPI, by programs that this one writes and runs
 //   bench_collectives_report  tables, JSON, CSV, SVG
 namespace fairway::tool::bench {
 
 // One thing to measure. `bytes` is the whole buffer, as nccl-tests counts it: the output of all_gather and gather, the
-// input of reduce_scatter and scatter, either of all_to_all, everything else's buffer.
+// input of reduce_scatter and scatter, either of all_to_all and all_to_allv, everything else's buffer.
 struct CollectiveWork {
   CollectiveKind kind = CollectiveKind::all_reduce;
+  bool messages = false;  // in place of a collective: send_recv, a message to the next rank and one from that before
   DataType type = DataType::f32;
   Reduction reduction = Reduction::sum;
   Algorithm algorithm = Algorithm::automatic;
   std::uint64_t bytes = 0;
   int ranks = 2;
 
+  [[nodiscard]] std::string_view operation() const;  // as its users name it
   [[nodiscard]] bool combines() const;
-  [[nodiscard]] std::uint64_t count() const;  // Collective::count; at least one
+  // Collective::count, of all_to_allv the elements of the shortest block; at least one.
+  [[nodiscard]] std::uint64_t count() const;
+  // Of all_to_allv: how often that the block from one rank to another is, from 1 for its own to `ranks` for that before
+  // it; and all of a rank's together, as many as it gets. 1 of all else.
+  [[nodiscard]] std::uint64_t units(int from, int to) const;
+  [[nodiscard]] std::uint64_t units() const;
   // As the buffer is, in whole elements.
   [[nodiscard]] std::uint64_t whole() const;
   [[nodiscard]] double bus_factor() const;  // bus bandwidth / algorithm bandwidth
@@ -62,18 +71,30 @@ struct CollectiveRow {
 class CollectiveMemory {
  public:
   CollectiveMemory(const CollectiveWork& work, int rank);
+  CollectiveMemory(const CollectiveMemory&) = delete;  // its call refers to it
+  CollectiveMemory& operator=(const CollectiveMemory&) = delete;
   [[nodiscard]] const Collective& call() const { return call_; }
+  [[nodiscard]] std::uint64_t size_bytes() const { return input_.size(); }
   [[nodiscard]] std::uint64_t wrong() const;  // elements
 
  private:
+  struct OwnBlocks {
+    std::vector<std::size_t> counts, offsets;
+  };
+  [[nodiscard]] OwnBlocks blocks(int rank, bool sent) const;  // of all_to_allv
+
   const CollectiveWork work_;
   const int rank_;
   std::vector<std::byte> input_, output_;
+  OwnBlocks send_, receive_;
   Collective call_;
 };
-const std::vector<std::string>& collective_types();  // that are measured
+// What is measured.
+const std::vector<std::string>& collective_operations();
+const std::vector<std::string>& collective_types();
+const std::vector<std::string>& collective_reductions();
 // The value of that name; invalid_argument names those there are.
-Result<CollectiveKind> kind_of(const std::string& name);
+Status set_operation(CollectiveWork& work, const std::string& name);
 Result<DataType> type_of(const std::string& name);
 Result<Reduction> reduction_of(const std::string& name);
 Result<Algorithm> algorithm_of(const std::string& name);
@@ -113,6 +134,10 @@ double network_bound_us(const CollectiveWork& work, int hosts, double socket_rat
 class RankGroup {
  public:
   // `network`: where they run; null: here.
+  RankGroup() = default;
+  ~RankGroup();  // all end together: an engine waits for others that are of its communicator
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
   static Result<std::unique_ptr<RankGroup>> start(int ranks, const std::string& path, const RankNetwork* network);
   Result<Timed> run(const CollectiveWork& work, std::uint64_t rounds);
   // From the addresses being there to the communicator, at the slowest rank.

@@ -28,7 +28,7 @@ std::string reduction_text(const CollectiveWork& work) {
 }
 
 std::string panel_of(const CollectiveRow& row) {
-  return fmt::format("{} over {}{}, {} ranks, {}", to_string(row.work.kind), row.path,
+  return fmt::format("{} over {}{}, {} ranks, {}", row.work.operation(), row.path,
                      !row.namespaces     ? std::string()
                      : row.per_host == 1 ? std::string(" between namespaces")
                                          : fmt::format(" and shm, {} ranks in each namespace", row.per_host),
@@ -39,7 +39,7 @@ Fields fields(const CollectiveRow& row) {
   const CollectiveWork& work = row.work;
   return {{"tool", row.tool, true},
           {"version", row.version, true},
-          {"operation", std::string(to_string(work.kind)), true},
+          {"operation", std::string(work.operation()), true},
           {"path", row.path, true},
           {"ranks", fmt::format("{}", work.ranks)},
           {"namespaces", row.namespaces ? "true" : "false"},
@@ -130,17 +130,17 @@ class Panel {
 }  // namespace
 
 std::string collective_head() {
-  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>5} {:>5} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}\n",
+  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>7} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}\n",
                      "tool", "operation", "path", "n", "size", "count", "type", "redop", "time us", "algbw", "busbw",
                      "expected", "ratio", "#wrong", "algorithm");
 }
 
 std::string collective_line(const CollectiveRow& row) {
   const CollectiveWork& work = row.work;
-  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>5} {:>5} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}{}\n",
-                     row.tool, to_string(work.kind), row.path, work.ranks, work.whole(), work.count(),
-                     to_string(work.type), reduction_text(work), time_text(row.us),
-                     bandwidth(row.algorithm_bandwidth()), bandwidth(row.bus_bandwidth()), time_text(row.bound_us),
+  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>7} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}{}\n",
+                     row.tool, work.operation(), row.path, work.ranks, work.whole(), work.count(), to_string(work.type),
+                     reduction_text(work), time_text(row.us), bandwidth(row.algorithm_bandwidth()),
+                     bandwidth(row.bus_bandwidth()), time_text(row.bound_us),
                      is_ours(row)              ? "-"
                      : row.ratio.median == 0.0 ? "-"
                                                : fmt::format("{:.2f}", row.ratio.median),
