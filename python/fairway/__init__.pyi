@@ -292,6 +292,7 @@ class Communicator:
         op: _Op = "sum",
         *,
         algorithm: _Algorithm = "automatic",
+        reproducible: bool = False,
         timeout: float | None = None,
         wait: bool = True,
         stream: Any = None,
@@ -304,6 +305,7 @@ class Communicator:
         root: int = 0,
         *,
         algorithm: _Algorithm = "automatic",
+        reproducible: bool = False,
         timeout: float | None = None,
         wait: bool = True,
     ) -> Any: ...
@@ -329,6 +331,7 @@ class Communicator:
         op: _Op = "sum",
         *,
         algorithm: _Algorithm = "automatic",
+        reproducible: bool = False,
         timeout: float | None = None,
         wait: bool = True,
         stream: Any = None,
@@ -379,6 +382,7 @@ class Communicator:
     def receive(self, array: _Array, source: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
     def split(self, color: int, key: int = 0) -> Communicator | None: ...
     def shrink(self, without: Sequence[int] = ()) -> Communicator: ...
+    def grow(self, added: Sequence[str], *, name: str, timeout: float | None = None, slot_bytes: int = 0, first_immediate: int = 0) -> Communicator: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
     def __enter__(self) -> Communicator: ...
