@@ -64,7 +64,7 @@ class CollectiveRun {
                              {{options_.json, collective_json(rows_, status.is_ok())},
                               {options_.csv, collective_csv(rows_)},
                               {options_.svg, collective_svg(rows_)}},
-                             rows_.empty() ? std::string() : collective_end(rivals_, rates_, sockets_));
+                             rows_.empty() ? std::string() : collective_end(rivals_, rates_, sockets_, joined_));
       if (status) return wrong_ == 0 ? told : tool_.fail(fmt::format("{} elements are wrong", wrong_));
     }
     if (!Interrupt::came()) return tool_.fail(status);
@@ -96,11 +96,15 @@ class CollectiveRun {
       ranks_.push_back(ranks);
     }
     for (const std::string& name : options_.operations) {
-      const auto kind = kind_of(name);
-      if (!kind) return kind.status();
+      CollectiveWork work{.type = *type, .reduction = *reduction, .algorithm = *algorithm, .ranks = 0};
+      if (Status status = set_operation(work, name); !status) return status;
+      if (work.messages && *algorithm != Algorithm::automatic)
+        return {ErrorCode::invalid_argument, "--algorithm: send_recv has none"};
       std::vector<CollectiveWork> works;
-      for (const std::uint64_t size : *kind == CollectiveKind::barrier ? std::vector<std::uint64_t>{0} : sizes())
-        works.push_back({*kind, *type, *reduction, *algorithm, size, 0});
+      for (const std::uint64_t size : name == "barrier" ? std::vector<std::uint64_t>{0} : sizes()) {
+        work.bytes = size;
+        works.push_back(work);
+      }
       works_.push_back(std::move(works));
     }
     return {};
@@ -128,6 +132,7 @@ class CollectiveRun {
         }
         auto group = RankGroup::start(ranks, path, network_.get());
         if (!group) return group.status();
+        joined_.push_back({ranks, path, (*group)->join_ms()});
         for (std::vector<CollectiveWork> works : works_) {
           for (CollectiveWork& work : works) work.ranks = ranks;
           if (Status status = one_kind(**group, works, path); !status) return status;
@@ -150,8 +155,7 @@ class CollectiveRun {
     for (unsigned turn = 0; turn < turns; ++turn) {
       for (std::size_t i = 0; i < works.size(); ++i) {
         if (turn == 0)
-          meter_(
-              fmt::format("{} of {}, {} ranks", to_string(works[i].kind), size_text(works[i].bytes), works[i].ranks));
+          meter_(fmt::format("{} of {}, {} ranks", works[i].operation(), size_text(works[i].bytes), works[i].ranks));
         do {
           if (Status status = measure(group, works[i], path, ours[i], times[i]); !status) return status;
         } while (beside.empty() && times[i].size() < turns);
@@ -207,6 +211,7 @@ class CollectiveRun {
     row.version = std::string(version());
     row.path = path;
     row.rounds = rounds;
+    row.join_ms = group.join_ms();
     row.algorithm = timed->algorithm;
     row.us = median(times);
     row.namespaces = options_.namespaces;
@@ -236,6 +241,7 @@ class CollectiveRun {
   MachineRates rates_;
   std::unique_ptr<RankNetwork> network_;         // that of the group, if there is one
   std::vector<std::pair<int, double>> sockets_;  // bytes per second between two namespaces, by number of ranks
+  std::vector<Joined> joined_;                   // each group
   std::vector<CollectiveRow> rows_;
   std::uint64_t wrong_ = 0;
 };
@@ -265,16 +271,14 @@ void add_bench_collectives(Tool& tool, CLI::App& bench) {
       tool.add_below(bench, "collectives", "Measure collectives between processes of this machine, as nccl-tests does");
   const auto options = std::make_shared<CollectiveOptions>();
   add_list(command, "--ranks", options->ranks, "Numbers of ranks: 2,4,8 (default: 2,4)");
-  add_names(command, "--operation", options->operations, "Operations (default: all_reduce)",
-            {"all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "all_to_all", "reduce_scatter",
-             "barrier"});
+  add_names(command, "--operation", options->operations, "Operations (default: all_reduce)", collective_operations());
   add_sizes(command, "--size", options->sizes, "Bytes of the whole buffer: 8,4K,1MB (default: a range)",
             {1, std::uint64_t{1} << 30});
   command.add_option("--type", options->type, "Type of the elements")
       ->check(one_of(collective_types()))
       ->capture_default_str();
-  command.add_option("--reduction", options->reduction, "How they are combined: sum, min, max, premul_sum")
-      ->check(one_of({"sum", "min", "max", "premul_sum"}))
+  command.add_option("--reduction", options->reduction, "How they are combined")
+      ->check(one_of(collective_reductions()))
       ->capture_default_str();
   command.add_option("--algorithm", options->algorithm, "Force one: direct, ring, bruck (default: as the size asks)")
       ->check(one_of({"automatic", "one_shot", "direct", "recursive_doubling", "ring", "binomial", "chain", "bruck",

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,22 +18,30 @@
 //   bench_collectives_rank    a rank's process, and the group of them
 //   bench_collectives_network a network namespace for each rank, and the rate of its sockets
 //   bench_collectives_values  what ranks put in and must get out
+//   bench_collectives_words   names of operations, types, reductions, algorithms
 //   bench_collectives_rivals  Gloo and MPI, by programs that this one writes and runs
 //   bench_collectives_report  tables, JSON, CSV, SVG
 namespace fairway::tool::bench {
 
 // One thing to measure. `bytes` is the whole buffer, as nccl-tests counts it: the output of all_gather and gather, the
-// input of reduce_scatter and scatter, either of all_to_all, everything else's buffer.
+// input of reduce_scatter and scatter, either of all_to_all and all_to_allv, everything else's buffer.
 struct CollectiveWork {
   CollectiveKind kind = CollectiveKind::all_reduce;
+  bool messages = false;  // in place of a collective: send_recv, a message to the next rank and one from that before
   DataType type = DataType::f32;
   Reduction reduction = Reduction::sum;
   Algorithm algorithm = Algorithm::automatic;
   std::uint64_t bytes = 0;
   int ranks = 2;
 
+  [[nodiscard]] std::string_view operation() const;  // as its users name it
   [[nodiscard]] bool combines() const;
-  [[nodiscard]] std::uint64_t count() const;  // Collective::count; at least one
+  // Collective::count, of all_to_allv the elements of the shortest block; at least one.
+  [[nodiscard]] std::uint64_t count() const;
+  // Of all_to_allv: how often that the block from one rank to another is, from 1 for its own to `ranks` for that before
+  // it; and all of a rank's together, as many as it gets. 1 of all else.
+  [[nodiscard]] std::uint64_t units(int from, int to) const;
+  [[nodiscard]] std::uint64_t units() const;
   // As the buffer is, in whole elements.
   [[nodiscard]] std::uint64_t whole() const;
   [[nodiscard]] double bus_factor() const;  // bus bandwidth / algorithm bandwidth
@@ -43,6 +52,7 @@ struct CollectiveRow {
   std::string tool = "fairway", version, path;
   std::uint64_t rounds = 0;
   std::string algorithm;    // that was taken
+  double join_ms = 0;       // that the group took to form, ours; 0: unknown
   double us = 0;            // median over turns of: a loop of rounds, at the slowest rank, divided by the rounds
   bool namespaces = false;  // each host has a network namespace of its own
   int per_host = 1;         // ranks in each of them
@@ -61,18 +71,30 @@ struct CollectiveRow {
 class CollectiveMemory {
  public:
   CollectiveMemory(const CollectiveWork& work, int rank);
+  CollectiveMemory(const CollectiveMemory&) = delete;  // its call refers to it
+  CollectiveMemory& operator=(const CollectiveMemory&) = delete;
   [[nodiscard]] const Collective& call() const { return call_; }
+  [[nodiscard]] std::uint64_t size_bytes() const { return input_.size(); }
   [[nodiscard]] std::uint64_t wrong() const;  // elements
 
  private:
+  struct OwnBlocks {
+    std::vector<std::size_t> counts, offsets;
+  };
+  [[nodiscard]] OwnBlocks blocks(int rank, bool sent) const;  // of all_to_allv
+
   const CollectiveWork work_;
   const int rank_;
   std::vector<std::byte> input_, output_;
+  OwnBlocks send_, receive_;
   Collective call_;
 };
-const std::vector<std::string>& collective_types();  // that are measured
+// What is measured.
+const std::vector<std::string>& collective_operations();
+const std::vector<std::string>& collective_types();
+const std::vector<std::string>& collective_reductions();
 // The value of that name; invalid_argument names those there are.
-Result<CollectiveKind> kind_of(const std::string& name);
+Status set_operation(CollectiveWork& work, const std::string& name);
 Result<DataType> type_of(const std::string& name);
 Result<Reduction> reduction_of(const std::string& name);
 Result<Algorithm> algorithm_of(const std::string& name);
@@ -112,8 +134,13 @@ double network_bound_us(const CollectiveWork& work, int hosts, double socket_rat
 class RankGroup {
  public:
   // `network`: where they run; null: here.
+  RankGroup() = default;
+  ~RankGroup();  // all end together: an engine waits for others that are of its communicator
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
   static Result<std::unique_ptr<RankGroup>> start(int ranks, const std::string& path, const RankNetwork* network);
   Result<Timed> run(const CollectiveWork& work, std::uint64_t rounds);
+  // From the addresses being there to the communicator, at the slowest rank.
   [[nodiscard]] double join_ms() const { return join_ms_; }
 
  private:
@@ -149,9 +176,15 @@ Result<std::vector<double>> run_collective_rival(const CollectiveRival& rival, c
 // ---- report ----
 std::string collective_head();
 std::string collective_line(const CollectiveRow& row);
+// How long a group took to form.
+struct Joined {
+  int ranks = 0;
+  std::string path;
+  double ms = 0;
+};
 // `sockets`: the rate between two namespaces for each number of ranks.
 std::string collective_end(const std::vector<CollectiveRival>& rivals, const MachineRates& rates,
-                           const std::vector<std::pair<int, double>>& sockets);
+                           const std::vector<std::pair<int, double>>& sockets, const std::vector<Joined>& joined);
 std::string collective_json(const std::vector<CollectiveRow>& rows, bool complete);
 std::string collective_csv(const std::vector<CollectiveRow>& rows);
 std::string collective_svg(const std::vector<CollectiveRow>& rows);

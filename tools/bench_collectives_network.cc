@@ -146,6 +146,8 @@ double network_bound_us(const CollectiveWork& work, int hosts, double socket_rat
   if (socket_rate == 0 || hosts < 2) return 0;
   const double n = hosts, s = static_cast<double>(work.whole());
   const double pairs = std::max(1.0, std::min<double>(n, cores) / 2);
+  const double rate = socket_rate * pairs;
+  if (work.messages) return n * s / rate * 1e6;  // to the next host
   double sent = 0;
   switch (work.kind) {
     case CollectiveKind::all_reduce: sent = 2 * (n - 1) * s; break;
@@ -156,10 +158,12 @@ double network_bound_us(const CollectiveWork& work, int hosts, double socket_rat
     case CollectiveKind::all_to_all: sent = (n - 1) * s; break;
     case CollectiveKind::gather:
     case CollectiveKind::scatter: sent = (n - 1) / n * s; break;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_to_allv: break;
+    case CollectiveKind::all_to_allv:  // the blocks within a host are shorter where it has several ranks
+      sent = work.ranks == hosts ? n * s * work.bus_factor() : (n - 1) * s;
+      break;
+    case CollectiveKind::barrier: break;
   }
-  return sent / (socket_rate * pairs) * 1e6;
+  return sent / rate * 1e6;
 }
 
 }  // namespace fairway::tool::bench

@@ -16,7 +16,7 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 torch.set_num_threads(1)
 TYPE = {"i8": torch.int8, "u8": torch.uint8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
         "f32": torch.float32, "f64": torch.float64}[dtype]
-OP = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}[op]
+OP = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "product": dist.ReduceOp.PRODUCT}.get(op)
 
 
 def call_of(size, rank):
@@ -128,6 +128,7 @@ int main(int argc, char** argv) {
   else if (!strcmp(name, "f64")) type = MPI_DOUBLE, width = 8;
   if (!strcmp(argv[3], "min")) op = MPI_MIN;
   if (!strcmp(argv[3], "max")) op = MPI_MAX;
+  if (!strcmp(argv[3], "product")) op = MPI_PROD;
   const double seconds = atof(argv[5]);
   const int many = !strcmp(kind, "all_gather") || !strcmp(kind, "gather") || !strcmp(kind, "scatter") ||
                    !strcmp(kind, "reduce_scatter") || !strcmp(kind, "all_to_all");

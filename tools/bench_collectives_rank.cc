@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <optional>
 #include <sstream>
@@ -31,7 +32,7 @@ void say(const std::string& line) {
 
 // "all_reduce f32 sum automatic 65536 4 200"
 std::string order_of(const CollectiveWork& work, std::uint64_t rounds) {
-  return fmt::format("{} {} {} {} {} {} {}\n", to_string(work.kind), to_string(work.type), to_string(work.reduction),
+  return fmt::format("{} {} {} {} {} {} {}\n", work.operation(), to_string(work.type), to_string(work.reduction),
                      to_string(work.algorithm), work.bytes, work.ranks, rounds);
 }
 
@@ -39,12 +40,11 @@ Status read_order(const std::string& line, CollectiveWork& work, std::uint64_t& 
   std::istringstream words(line);
   std::string kind, type, reduction, algorithm;
   words >> kind >> type >> reduction >> algorithm >> work.bytes >> work.ranks >> rounds;
-  const auto k = kind_of(kind);
   const auto t = type_of(type);
   const auto r = reduction_of(reduction);
   const auto a = algorithm_of(algorithm);
-  if (!words || !k || !t || !r || !a) return {ErrorCode::invalid_argument, "no such order: " + line};
-  work.kind = *k;
+  if (!words || !set_operation(work, kind) || !t || !r || !a)
+    return {ErrorCode::invalid_argument, "no such order: " + line};
   work.type = *t;
   work.reduction = *r;
   work.algorithm = *a;
@@ -61,19 +61,34 @@ bool next_line(Engine& engine, std::string& line) {
   return static_cast<bool>(std::getline(std::cin, line));
 }
 
+// send_recv: to the next rank, and from the one before. A rank alone copies.
+Status exchange(Communicator& group, const Collective& memory, std::uint64_t size_bytes) {
+  if (group.size() == 1) return std::memcpy(memory.output, memory.input, size_bytes), Status();
+  const int next = (group.rank() + 1) % group.size(), before = (group.rank() + group.size() - 1) % group.size();
+  const auto receiving = group.start_receive(memory.output, size_bytes, before);
+  if (!receiving) return receiving.status();
+  const auto sending = group.start_send(memory.input, size_bytes, next);
+  const Status sent = sending ? group.wait(*sending) : sending.status();
+  const Status received = group.wait(*receiving);
+  return sent ? received : sent;
+}
+
 Result<Timed> do_order(Communicator& group, const std::string& line) {
   CollectiveWork work;
   std::uint64_t rounds = 0;
   if (Status status = read_order(line, work, rounds); !status) return status;
   const CollectiveMemory memory(work, group.rank());
   Timed timed;
-  timed.algorithm = to_string(group.chosen(memory.call()));
+  timed.algorithm = work.messages ? "messages" : to_string(group.chosen(memory.call()));
+  const auto once = [&] {
+    return work.messages ? exchange(group, memory.call(), memory.size_bytes()) : group.run(memory.call());
+  };
   for (std::uint64_t i = 0, warm = std::max<std::uint64_t>(1, rounds / 10); i < warm; ++i)
-    if (Status status = group.run(memory.call()); !status) return status;
+    if (Status status = once(); !status) return status;
   if (Status status = group.run({}); !status) return status;
   const auto start = Clock::now();
   for (std::uint64_t i = 0; i < rounds; ++i)
-    if (Status status = group.run(memory.call()); !status) return status;
+    if (Status status = once(); !status) return status;
   timed.us = us_since(start) / static_cast<double>(rounds);
   timed.wrong = memory.wrong();
   return timed;
@@ -110,6 +125,10 @@ Result<std::unique_ptr<RankGroup>> RankGroup::start(int ranks, const std::string
     group->join_ms_ = std::max(group->join_ms_, std::strtod(joined->c_str(), nullptr));
   }
   return group;
+}
+
+RankGroup::~RankGroup() {
+  for (const auto& rank : ranks_) rank->close_input();
 }
 
 Result<Timed> RankGroup::run(const CollectiveWork& work, std::uint64_t rounds) {
@@ -182,17 +201,18 @@ double bound_us(const CollectiveWork& work, const std::string& path, const Machi
   const double n = work.ranks, s = static_cast<double>(work.whole());
   const double turns = std::max(1.0, n / rates.cores);
   const double copy = 1 / rates.copy * 1e6, combine = 1.5 * copy;
+  if (work.messages) return turns * s * copy;
   switch (work.kind) {
     case CollectiveKind::all_reduce: return turns * (n - 1) / n * s * (combine + copy);
     case CollectiveKind::reduce: return (turns * combine + copy) * (n - 1) / n * s;
     case CollectiveKind::reduce_scatter: return turns * (n - 1) / n * s * combine;
     case CollectiveKind::broadcast: return std::max(1.0, (n - 1) / rates.cores) * s * copy;
     case CollectiveKind::all_gather:
-    case CollectiveKind::all_to_all: return turns * s * copy;
+    case CollectiveKind::all_to_all:
+    case CollectiveKind::all_to_allv: return turns * s * copy;
     case CollectiveKind::gather: return s * copy;
     case CollectiveKind::scatter: return turns / n * s * copy;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_to_allv: break;
+    case CollectiveKind::barrier: break;
   }
   return 0;
 }

@@ -28,7 +28,7 @@ std::string reduction_text(const CollectiveWork& work) {
 }
 
 std::string panel_of(const CollectiveRow& row) {
-  return fmt::format("{} over {}{}, {} ranks, {}", to_string(row.work.kind), row.path,
+  return fmt::format("{} over {}{}, {} ranks, {}", row.work.operation(), row.path,
                      !row.namespaces     ? std::string()
                      : row.per_host == 1 ? std::string(" between namespaces")
                                          : fmt::format(" and shm, {} ranks in each namespace", row.per_host),
@@ -39,7 +39,7 @@ Fields fields(const CollectiveRow& row) {
   const CollectiveWork& work = row.work;
   return {{"tool", row.tool, true},
           {"version", row.version, true},
-          {"operation", std::string(to_string(work.kind)), true},
+          {"operation", std::string(work.operation()), true},
           {"path", row.path, true},
           {"ranks", fmt::format("{}", work.ranks)},
           {"namespaces", row.namespaces ? "true" : "false"},
@@ -50,6 +50,7 @@ Fields fields(const CollectiveRow& row) {
           {"count", fmt::format("{}", work.count())},
           {"algorithm", row.algorithm, true},
           {"rounds", fmt::format("{}", row.rounds)},
+          {"join_ms", known(row.join_ms, 3)},
           {"us", fmt::format("{:.3f}", row.us)},
           {"algorithm_bytes_per_second", fmt::format("{:.0f}", row.algorithm_bandwidth())},
           {"bus_bytes_per_second", fmt::format("{:.0f}", row.bus_bandwidth())},
@@ -129,17 +130,17 @@ class Panel {
 }  // namespace
 
 std::string collective_head() {
-  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>5} {:>5} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}\n",
+  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>7} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}\n",
                      "tool", "operation", "path", "n", "size", "count", "type", "redop", "time us", "algbw", "busbw",
                      "expected", "ratio", "#wrong", "algorithm");
 }
 
 std::string collective_line(const CollectiveRow& row) {
   const CollectiveWork& work = row.work;
-  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>5} {:>5} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}{}\n",
-                     row.tool, to_string(work.kind), row.path, work.ranks, work.whole(), work.count(),
-                     to_string(work.type), reduction_text(work), time_text(row.us),
-                     bandwidth(row.algorithm_bandwidth()), bandwidth(row.bus_bandwidth()), time_text(row.bound_us),
+  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>7} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}{}\n",
+                     row.tool, work.operation(), row.path, work.ranks, work.whole(), work.count(), to_string(work.type),
+                     reduction_text(work), time_text(row.us), bandwidth(row.algorithm_bandwidth()),
+                     bandwidth(row.bus_bandwidth()), time_text(row.bound_us),
                      is_ours(row)              ? "-"
                      : row.ratio.median == 0.0 ? "-"
                                                : fmt::format("{:.2f}", row.ratio.median),
@@ -151,7 +152,7 @@ std::string collective_line(const CollectiveRow& row) {
 }
 
 std::string collective_end(const std::vector<CollectiveRival>& rivals, const MachineRates& rates,
-                           const std::vector<std::pair<int, double>>& sockets) {
+                           const std::vector<std::pair<int, double>>& sockets, const std::vector<Joined>& joined) {
   std::string text;
   for (const CollectiveRival& rival : rivals)
     if (!rival.why_not.empty()) text += fmt::format("{}: {} (Debian's {})\n", rival.why_not, rival.tool, rival.package);
@@ -170,6 +171,8 @@ std::string collective_end(const std::vector<CollectiveRival>& rivals, const Mac
         rates.cores);
   for (const auto& [ranks, rate] : sockets)
     if (rate > 0) text += fmt::format("sockets among {} ranks: {} GB/s\n", ranks, rate_text(rate));
+  for (const Joined& group : joined)
+    text += fmt::format("{} ranks over {} joined in {:.2f} ms, at the slowest\n", group.ranks, group.path, group.ms);
   return text +
          "ratio: the tool's time / ours in turns with it, above 1 Fairway is faster; behind it the 95 % interval.\n";
 }

@@ -76,9 +76,14 @@ std::vector<CollectiveRival> collective_rivals(const std::vector<std::string>& w
   return all;
 }
 
-// MPI and Gloo multiply nothing; Gloo has no reduce_scatter here, and PyTorch no unsigned types but u8.
+// No program sends messages or uneven blocks, multiplies, or has averages and floats that are shorter than f32. Gloo
+// has no reduce_scatter here, and PyTorch no unsigned types but u8.
 bool rival_does(const CollectiveRival& rival, const CollectiveWork& work) {
-  if (work.combines() && work.reduction == Reduction::premul_sum) return false;
+  const bool is_short = work.type == DataType::f16 || work.type == DataType::bf16 || work.type == DataType::f8e4m3 ||
+                        work.type == DataType::f8e5m2;
+  if (work.messages || work.kind == CollectiveKind::all_to_allv || is_short) return false;
+  if (work.combines() && (work.reduction == Reduction::average || work.reduction == Reduction::premul_sum))
+    return false;
   if (rival.tool != "gloo") return true;
   const bool is_unsigned = work.type == DataType::u16 || work.type == DataType::u32 || work.type == DataType::u64;
   return work.kind != CollectiveKind::reduce_scatter && !is_unsigned;
@@ -87,7 +92,7 @@ bool rival_does(const CollectiveRival& rival, const CollectiveWork& work) {
 Result<std::vector<double>> run_collective_rival(const CollectiveRival& rival, const std::vector<CollectiveWork>& works,
                                                  double seconds, const RankNetwork* network) {
   const CollectiveWork& first = works.front();
-  std::vector<std::string> arguments{std::string(to_string(first.kind)), std::string(to_string(first.type)),
+  std::vector<std::string> arguments{std::string(first.operation()), std::string(to_string(first.type)),
                                      std::string(to_string(first.reduction)), fmt::format("{}", first.ranks),
                                      fmt::format("{}", seconds)};
   for (const CollectiveWork& work : works) arguments.push_back(fmt::format("{}", work.bytes));

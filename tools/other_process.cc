@@ -115,10 +115,15 @@ void OtherProcess::kill() {
   end();
 }
 
-void OtherProcess::end() {
+void OtherProcess::close_input() {
   if (stdin_ >= 0) ::close(stdin_);
+  stdin_ = -1;
+}
+
+void OtherProcess::end() {
+  close_input();
   if (stdout_ >= 0) ::close(stdout_);
-  stdin_ = stdout_ = -1;
+  stdout_ = -1;
   heard_.clear();
   if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
   pid_ = -1;

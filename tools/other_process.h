@@ -32,6 +32,7 @@ class OtherProcess {
   [[nodiscard]] pid_t id() const { return pid_; }
   void signal(int number) const;
   void kill();
+  void close_input();  // it may end; does not wait for it
   void end();
 
  private:

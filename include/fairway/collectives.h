@@ -159,7 +159,7 @@ using MessageId = NumberId<struct MessageOfId>;
 struct CollectiveFailure {
   int rank = -1;                // the rank that is at fault; -1: none alone
   std::uint64_t operation = 0;  // its number
-  std::string phase;            // how far this rank, or the one that told it, had come: "step 3 of 8, waits for rank 1"
+  std::string phase;            // how far this rank, or the one that told it, had come: "step 3 of 8"
   Status status;
 };
 

@@ -293,6 +293,7 @@ class Communicator:
         *,
         factor: float = 1.0,
         algorithm: _Algorithm = "automatic",
+        reproducible: bool = False,
         timeout: float | None = None,
         wait: bool = True,
         stream: Any = None,
@@ -306,6 +307,7 @@ class Communicator:
         *,
         factor: float = 1.0,
         algorithm: _Algorithm = "automatic",
+        reproducible: bool = False,
         timeout: float | None = None,
         wait: bool = True,
     ) -> Any: ...
@@ -332,6 +334,7 @@ class Communicator:
         *,
         factor: float = 1.0,
         algorithm: _Algorithm = "automatic",
+        reproducible: bool = False,
         timeout: float | None = None,
         wait: bool = True,
         stream: Any = None,
@@ -382,6 +385,7 @@ class Communicator:
     def receive(self, array: _Array, source: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
     def split(self, color: int, key: int = 0) -> Communicator | None: ...
     def shrink(self, without: Sequence[int] = ()) -> Communicator: ...
+    def grow(self, added: Sequence[str], *, name: str, timeout: float | None = None, slot_bytes: int = 0, first_immediate: int = 0) -> Communicator: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
     def __enter__(self) -> Communicator: ...

@@ -92,23 +92,24 @@ class Communicator(GpuCalls):
         """Ends once every rank has called it."""
         return self._start("barrier", None, None, 0, "uint8", wait=wait, timeout=timeout, stream=stream)
 
-    def all_reduce(self, array, out=None, op="sum", *, factor=1.0, algorithm="automatic", timeout=None, wait=True, stream=None):
+    def all_reduce(self, array, out=None, op="sum", *, factor=1.0, algorithm="automatic", reproducible=False, timeout=None, wait=True, stream=None):
         """Combines the arrays of all ranks, element by element: 'sum', 'product', 'min', 'max', 'average' or 'premul_sum'.
 
         The result is in `out` at every rank, without it in `array`. Half types are combined in float32. Averages of integers
         are rounded towards zero. 'premul_sum' multiplies each rank's array by that rank's own `factor`, then sums, as
         torch.distributed's PREMUL_SUM does; of floating-point and complex dtypes, not with stream=. Raises InvalidArgument of
-        another dtype, and of a factor with another op.
+        another dtype, and of a factor with another op. `reproducible`: in the order of ranks, so the bits depend on the values
+        alone, and not on the size, the algorithm or how the ranks are linked; much data takes longer.
         """
         source, target = self._pair(array, out, stream)
-        return self._reducing("all_reduce", source, target, array if out is None else out, op, factor, 0, algorithm, timeout, wait, stream)
+        return self._reducing("all_reduce", source, target, array if out is None else out, op, factor, 0, algorithm, reproducible, timeout, wait, stream)
 
-    def reduce(self, array, out=None, op="sum", root=0, *, factor=1.0, algorithm="automatic", timeout=None, wait=True):
+    def reduce(self, array, out=None, op="sum", root=0, *, factor=1.0, algorithm="automatic", reproducible=False, timeout=None, wait=True):
         """As all_reduce, with the result at `root` only, in `out` or without it in `array`; None elsewhere."""
         here = self.rank == root
         source, target = self._pair(array, out) if here else (_Memory(array, "array"), None)
         result = (array if out is None else out) if here else None
-        return self._reducing("reduce", source, target, result, op, factor, root, algorithm, timeout, wait)
+        return self._reducing("reduce", source, target, result, op, factor, root, algorithm, reproducible, timeout, wait)
 
     def broadcast(self, array, root=0, *, algorithm="automatic", timeout=None, wait=True, stream=None):
         """Copies the array of `root` into that of every other rank."""
@@ -134,7 +135,7 @@ class Communicator(GpuCalls):
         kind, count = target.elements("scatter", "", "out")
         return self._start("scatter", source, target, count, kind, out, root=root, timeout=timeout, wait=wait)
 
-    def reduce_scatter(self, array, out=None, op="sum", *, factor=1.0, algorithm="automatic", timeout=None, wait=True, stream=None):
+    def reduce_scatter(self, array, out=None, op="sum", *, factor=1.0, algorithm="automatic", reproducible=False, timeout=None, wait=True, stream=None):
         """Combines the arrays of all ranks; of the result rank i gets block i of `size`, in `out` or in a new array."""
         source = _Memory(array, "array", stream=stream)
         if out is None:
@@ -143,7 +144,7 @@ class Communicator(GpuCalls):
             out = self._new(array, [source.shape[0] // self.size, *source.shape[1:]], stream)
         target = _Memory(out, "out", True, stream)
         self._fits(source, target, self.size, "array", "out")
-        return self._reducing("reduce_scatter", source, target, out, op, factor, 0, algorithm, timeout, wait, stream)
+        return self._reducing("reduce_scatter", source, target, out, op, factor, 0, algorithm, reproducible, timeout, wait, stream)
 
     def all_to_all(self, array, out=None, *, algorithm="automatic", timeout=None, wait=True, stream=None):
         """Block i of `array` goes to rank i; block i of `out` (or of a new array) comes from rank i. Equal blocks."""
@@ -205,6 +206,21 @@ class Communicator(GpuCalls):
         self._regroups += 1
         return self._child(self._group.shrink(list(without)), f"{self._name}#{self._regroups}")
 
+    def grow(self, added, *, name, timeout=None, slot_bytes=0, first_immediate=0):
+        """A communicator with more ranks: these in the same order, and behind them the engines at the addresses `added`.
+
+        Collective, with the same arguments. Each of those engines makes Communicator(engine, rank, addresses, name=name, ...)
+        with the addresses of all, in that order, and the same timeout and slot_bytes; nobody has used that name. This one stays.
+        """
+        added, seconds = list(added), self._timeout if timeout is None else timeout
+        if not isinstance(seconds, (int, float)) or not seconds > 0:
+            raise errors._of("invalid_argument", "timeout is seconds, more than 0")
+        grown = Communicator.__new__(type(self))
+        made = self._group.grow(added, name, float(seconds), slot_bytes, first_immediate)
+        grown._adopt(made, self._engine, [*self._addresses, *added], name, float(seconds))
+        grown._parent = self  # an engine of its own ends with it
+        return grown
+
     def close(self):
         """Ends it once what was started has ended. Other ranks that still need this one get an error."""
         self._group.close()
@@ -265,7 +281,7 @@ class Communicator(GpuCalls):
         """Elements as the collective counts them in one of the array's."""
         return 2 if memory.type in _COMPLEX else 1 if memory.type in _TYPES or memory.type == "bool" else memory.item
 
-    def _reducing(self, kind, source, target, result, op, factor, root, algorithm, timeout, wait, stream=None):
+    def _reducing(self, kind, source, target, result, op, factor, root, algorithm, reproducible, timeout, wait, stream=None):
         if op not in _OPS:
             raise errors._of("invalid_argument", f"op is one of {', '.join(_OPS)}, not {op!r}")
         if not isinstance(factor, numbers.Real):
@@ -273,9 +289,8 @@ class Communicator(GpuCalls):
         element, count = source.elements(kind, op, "array")
         if kind == "reduce_scatter":
             count //= self.size
-        return self._start(
-            kind, source, target, count, element, result, op=op, factor=float(factor), root=root, algorithm=algorithm, timeout=timeout, wait=wait, stream=stream
-        )
+        how = {"op": op, "factor": float(factor), "root": root, "algorithm": algorithm, "reproducible": bool(reproducible)}
+        return self._start(kind, source, target, count, element, result, **how, timeout=timeout, wait=wait, stream=stream)
 
     def _gathering(self, kind, array, out, root, algorithm, timeout, wait, here, stream=None):
         source = _Memory(array, "array", stream=stream)
@@ -302,6 +317,7 @@ class Communicator(GpuCalls):
         factor=1.0,
         root=0,
         algorithm="automatic",
+        reproducible=False,
         timeout=None,
         wait=True,
         blocks=((), (), (), ()),
@@ -309,7 +325,7 @@ class Communicator(GpuCalls):
     ):
         if stream is not None:
             places = [0 if memory is None else memory.address for memory in (source, target)]
-            return self._enqueue(stream, result, kind, *places, count, element, op, factor, root, algorithm, timeout)
+            return self._enqueue(stream, result, kind, *places, count, element, op, factor, root, algorithm, timeout, reproducible)
         operation = self._group.start(
             kind,
             source.address if source is not None else 0,
@@ -321,6 +337,7 @@ class Communicator(GpuCalls):
             root,
             algorithm,
             timeout,
+            reproducible,
             (source, target),
             result,
             not wait,

@@ -85,7 +85,7 @@ py::tuple look_at(py::handle object, const std::string& name, bool written, bool
 
 Collective call_of(const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
                    const std::string& type, const std::string& op, double factor, int root,
-                   const std::string& algorithm, std::optional<double> timeout) {
+                   const std::string& algorithm, std::optional<double> timeout, bool reproducible) {
   Collective call;
   call.kind = choice<CollectiveKind>(kind, "kind", kKinds);
   call.input = reinterpret_cast<const void*>(input);
@@ -97,6 +97,7 @@ Collective call_of(const std::string& kind, std::uintptr_t input, std::uintptr_t
   call.root = root;
   call.algorithm = choice<Algorithm>(algorithm, "algorithm", kAlgorithms);
   if (timeout) call.timeout = std::max(timeout_of(timeout), Timeout{1});
+  call.reproducible = reproducible;
   return call;
 }
 
@@ -117,16 +118,17 @@ std::string text_in_turn(Group& group, bool is_short, Call call) {
 // `stream`: a cudaStream_t.
 void stream_run(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
                 const std::string& type, const std::string& op, double factor, int root, const std::string& algorithm,
-                std::optional<double> timeout, std::uintptr_t stream) {
-  const Collective call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout);
+                std::optional<double> timeout, bool reproducible, std::uintptr_t stream) {
+  const Collective call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout, reproducible);
   group.in_turn([=](Communicator& c) { return c.stream_run(call, reinterpret_cast<void*>(stream)); }, true);
 }
 
 // Who would do it, and why. `captured`: in a graph.
 std::string explain_stream(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output,
                            std::size_t count, const std::string& type, const std::string& op, double factor, int root,
-                           const std::string& algorithm, std::optional<double> timeout, bool captured) {
-  const Collective call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout);
+                           const std::string& algorithm, std::optional<double> timeout, bool reproducible,
+                           bool captured) {
+  const Collective call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout, reproducible);
   return text_in_turn(group, true,
                       [=](Communicator& c) { return Result<std::string>(c.explain_stream(call, captured)); });
 }
@@ -154,15 +156,15 @@ void use_gpu(Group& group, int gpu, const GpuOptions& options) {
 
 PyOperation start(const std::shared_ptr<Group>& group, const std::string& kind, std::uintptr_t input,
                   std::uintptr_t output, std::size_t count, const std::string& type, const std::string& op,
-                  double factor, int root, const std::string& algorithm, std::optional<double> timeout, py::object keep,
-                  py::object result, bool soon, std::vector<std::size_t> send_counts,
-                  std::vector<std::size_t> send_offsets, std::vector<std::size_t> receive_counts,
-                  std::vector<std::size_t> receive_offsets) {
+                  double factor, int root, const std::string& algorithm, std::optional<double> timeout,
+                  bool reproducible, py::object keep, py::object result, bool soon,
+                  std::vector<std::size_t> send_counts, std::vector<std::size_t> send_offsets,
+                  std::vector<std::size_t> receive_counts, std::vector<std::size_t> receive_offsets) {
   auto job = std::make_shared<Job>();
   job->blocks = {std::move(send_counts), std::move(send_offsets), std::move(receive_counts),
                  std::move(receive_offsets)};
   Collective& call = job->call;
-  call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout);
+  call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout, reproducible);
   call.send = {job->blocks[0], job->blocks[1]};
   call.receive = {job->blocks[2], job->blocks[3]};
   job->keep = std::move(keep);
@@ -176,15 +178,26 @@ py::object wait(const PyOperation& operation, std::optional<double> timeout) {
   return result_of(*operation.job);
 }
 
-std::shared_ptr<Group> open(PyEngine& engine, int rank, const std::vector<std::string>& addresses,
-                            const std::string& name, double timeout, std::uint32_t slot_bytes,
-                            std::uint32_t first_immediate) {
+CommunicatorOptions options_of(const std::string& name, double timeout, std::uint32_t slot_bytes,
+                               std::uint32_t first_immediate) {
   CommunicatorOptions options;
   options.name = name;
   options.timeout = timeout_of(timeout);
   options.slot_bytes = slot_bytes;
   options.first_immediate = first_immediate;
-  return Group::create(engine.session, rank, addresses, options);
+  return options;
+}
+
+std::shared_ptr<Group> open(PyEngine& engine, int rank, const std::vector<std::string>& addresses,
+                            const std::string& name, double timeout, std::uint32_t slot_bytes,
+                            std::uint32_t first_immediate) {
+  return Group::create(engine.session, rank, addresses, options_of(name, timeout, slot_bytes, first_immediate));
+}
+
+std::shared_ptr<Group> grow(Group& group, const std::vector<std::string>& added, const std::string& name,
+                            double timeout, std::uint32_t slot_bytes, std::uint32_t first_immediate) {
+  const CommunicatorOptions options = options_of(name, timeout, slot_bytes, first_immediate);
+  return group.regroup([=](Communicator& c) { return c.grow(added, options); });
 }
 
 std::vector<const char*> pointers_to(const std::vector<std::string>& lines) {
@@ -224,6 +237,7 @@ void bind_collectives(py::module_& module) {
            [](Group& g, const std::vector<int>& without) {
              return g.regroup([=](Communicator& c) { return c.shrink(without); });
            })
+      .def("grow", &grow)
       .def("use_gpu", &use_gpu)
       .def("measure_gpu", &measure_gpu)
       .def("explain_stream", &explain_stream)
@@ -236,9 +250,10 @@ void bind_collectives(py::module_& module) {
       .def("close", &Group::close)
       .def("start", &start, py::arg("kind"), py::arg("input") = 0, py::arg("output") = 0, py::arg("count") = 0,
            py::arg("type") = "uint8", py::arg("op") = "sum", py::arg("factor") = 1.0, py::arg("root") = 0,
-           py::arg("algorithm") = "automatic", py::arg("timeout") = py::none(), py::arg("keep") = py::none(),
-           py::arg("result") = py::none(), py::arg("soon") = false, py::arg("send_counts") = std::vector<std::size_t>(),
-           py::arg("send_offsets") = std::vector<std::size_t>(), py::arg("receive_counts") = std::vector<std::size_t>(),
+           py::arg("algorithm") = "automatic", py::arg("timeout") = py::none(), py::arg("reproducible") = false,
+           py::arg("keep") = py::none(), py::arg("result") = py::none(), py::arg("soon") = false,
+           py::arg("send_counts") = std::vector<std::size_t>(), py::arg("send_offsets") = std::vector<std::size_t>(),
+           py::arg("receive_counts") = std::vector<std::size_t>(),
            py::arg("receive_offsets") = std::vector<std::size_t>());
   py::class_<GpuOptions>(module, "_GpuOptions").def(py::init(&gpu_options));
   module.def("_look_at", &look_at);

@@ -23,7 +23,7 @@ namespace fairway::python {
 struct Job {
   Collective call;
   std::array<std::vector<std::size_t>, 4> blocks;   // what the call borrows
-  std::function<Status(Communicator&)> whole = {};  // instead of `call`: split, shrink
+  std::function<Status(Communicator&)> whole = {};  // instead of `call`: split, shrink, grow
   OperationId id = {};
   std::chrono::steady_clock::time_point queued = {};
   bool handed = false;  // the worker ends it
@@ -58,7 +58,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Status wait(const std::shared_ptr<Job>& job, const Deadline& deadline);
   [[nodiscard]] bool is_done(const Job& job);
   void add_callback(const std::shared_ptr<Job>& job, py::object callback);
-  // A communicator made of this one, by split() or shrink(); null where this rank is in none.
+  // A communicator made of this one, by split(), shrink() or grow(); null where this rank is in none.
   std::shared_ptr<Group> regroup(std::function<Result<Communicator>(Communicator&)> how);
   // A call that comes in its turn, once what was started before has ended; on this thread at once, if nothing waits and
   // the call is short. Raises what it ends with.

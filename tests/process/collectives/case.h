@@ -9,6 +9,7 @@
 
 #include "fairway/collectives.h"
 
+#include "process/collectives/combining.h"
 #include "process/collectives/expected.h"
 
 // One collective with its memory, every value of which is compared.
@@ -18,8 +19,6 @@ inline constexpr CollectiveKind kMoving[] = {
     CollectiveKind::all_reduce, CollectiveKind::reduce,         CollectiveKind::broadcast,
     CollectiveKind::all_gather, CollectiveKind::gather,         CollectiveKind::scatter,
     CollectiveKind::all_to_all, CollectiveKind::reduce_scatter, CollectiveKind::barrier};
-inline constexpr CollectiveKind kCombining[] = {CollectiveKind::all_reduce, CollectiveKind::reduce,
-                                                CollectiveKind::reduce_scatter};
 
 struct Case {
   CollectiveKind kind = CollectiveKind::all_reduce;

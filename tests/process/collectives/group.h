@@ -19,6 +19,7 @@ struct GroupOptions {
   std::vector<std::string> transports = {"shm"};
   // Of each rank: the host that it takes itself to be on, whatever links it has; empty: this one.
   std::vector<int> hosts = {};
+  bool own_addresses = false;  // each rank's is another host's: messages have the length of those between hosts
   Progress progress = Progress::caller;
   // Ranks of a busy machine are late, not dead: no test of values ends by time.
   std::chrono::milliseconds peer_timeout{120'000};

@@ -1,15 +1,14 @@
 #include <cstring>
-#include <random>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "collectives/choose.h"
 #include "collectives/halves.h"
-#include "process/collectives/case.h"
+#include "process/collectives/combining.h"
 #include "process/collectives/group.h"
 
-// What sums of a plain type are not: one byte wide, in the order of ranks, the caller's own, several at once; and
+// What sums of a plain type are not: one byte wide, the caller's own, several at once; and
 // communicators that grow, and who keeps them waiting.
 namespace fairway {
 namespace {
@@ -19,15 +18,6 @@ GroupOptions group(int size, std::uint32_t slot_bytes) {
   options.size = size;
   options.communicator.slot_bytes = slot_bytes;
   return options;
-}
-
-// The element that rank `rank` gets at `at` of its output is the one at `at` of the whole, from here on.
-std::size_t first_of(CollectiveKind kind, int rank, std::size_t count) {
-  return kind == CollectiveKind::reduce_scatter ? static_cast<std::size_t>(rank) * count : 0;
-}
-
-std::size_t inputs_of(CollectiveKind kind, int size, std::size_t count) {
-  return kind == CollectiveKind::reduce_scatter ? static_cast<std::size_t>(size) * count : count;
 }
 
 // ---- types of one byte ----
@@ -94,65 +84,6 @@ TEST(Bytes, TravelAsTheyAre) {
     call.input = call.output = values.data();
     ASSERT_TRUE(communicator.run(call));
     for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], i);
-  });
-}
-
-// ---- the same bits ----
-
-std::vector<float> random_values(int rank, std::size_t count) {
-  std::mt19937 random(static_cast<unsigned>(rank) * 77 + 5);
-  std::uniform_real_distribution<float> mantissa(-1, 1);
-  std::vector<float> values(count);
-  for (float& value : values) value = std::ldexp(mantissa(random), static_cast<int>(random() % 40) - 20);
-  return values;
-}
-
-TEST(Reproducible, GivesTheSameBitsByEveryAlgorithmAndPiece) {
-  for (const int size : {2, 3, 4, 7})
-    for (const std::uint32_t slot : {64U, 1000U, 0U})
-      run_group(group(size, slot), [size](Engine&, Communicator& communicator) {
-        constexpr std::size_t kCount = 421;
-        const int rank = communicator.rank();
-        std::vector<float> want = random_values(0, kCount * static_cast<std::size_t>(size));
-        for (int other = 1; other < size; ++other) {
-          const auto next = random_values(other, want.size());
-          for (std::size_t i = 0; i < want.size(); ++i) want[i] += next[i];
-        }
-        for (const CollectiveKind kind : kCombining)
-          for (const bool in_place : {false, true})
-            for (const Algorithm algorithm :
-                 {Algorithm::automatic, collectives::algorithms_of(kind, true).front(), Algorithm::direct}) {
-              auto input = random_values(rank, inputs_of(kind, size, kCount));
-              if (kind != CollectiveKind::reduce_scatter) input = random_values(rank, want.size());
-              std::vector<float> output(kCount);
-              Collective call{.kind = kind, .count = kCount, .type = DataType::f32, .reproducible = true};
-              call.algorithm = algorithm;
-              call.input = input.data();
-              call.output = in_place ? input.data() + first_of(kind, rank, kCount) : output.data();
-              const Status status = communicator.run(call);
-              ASSERT_TRUE(status) << status.to_string();
-              if (kind == CollectiveKind::reduce && rank != 0) continue;
-              ASSERT_EQ(std::memcmp(call.output, want.data() + first_of(kind, rank, kCount), kCount * 4), 0)
-                  << to_string(kind) << " by " << to_string(algorithm) << ", " << size << " ranks";
-            }
-      });
-}
-
-TEST(Reproducible, TakesNoOtherAlgorithmAndIsTheSameOnEveryRank) {
-  run_group(group(2, 0), [](Engine&, Communicator& communicator) {
-    float value = 1;
-    Collective call{
-        .kind = CollectiveKind::all_reduce, .input = &value, .output = &value, .count = 1, .type = DataType::f32};
-    call.reproducible = true;
-    call.algorithm = Algorithm::ring;
-    const Status status = communicator.run(call);
-    EXPECT_EQ(status.code(), ErrorCode::invalid_argument);
-    EXPECT_NE(status.message().find("in the order of ranks"), std::string::npos) << status.to_string();
-    call.algorithm = Algorithm::direct;
-    call.reproducible = communicator.rank() == 0;
-    const Status differs = communicator.run(call);
-    EXPECT_EQ(differs.code(), ErrorCode::invalid_argument);
-    EXPECT_NE(differs.message().find("by direct in the order of ranks"), std::string::npos) << differs.to_string();
   });
 }
 

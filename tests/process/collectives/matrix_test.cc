@@ -72,32 +72,6 @@ TEST_P(Matrix, EveryTypeAndReduction) {
 struct Transports : testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Over, Transports, testing::Values("loopback", "shm", "tcp"));
 
-// As users have it: the usual slots, and sizes on both sides of where the algorithm changes or a message gets a piece
-// more.
-TEST_P(Transports, SizesAroundEverySwitch) {
-  for (const int size : {2, 4}) {
-    run_group(group(size, GetParam(), 0), [](Engine&, Communicator& communicator) {
-      constexpr std::uint64_t kPiece = 64 << 10;
-      for (const CollectiveKind kind : kMoving) {
-        std::vector<std::size_t> counts{0, 1};
-        const auto at = [&](std::uint64_t elements) {
-          return collectives::choose(kind, communicator.size(), elements * 4, kPiece, collectives::kSameHost);
-        };
-        for (std::uint64_t c = 2; c <= (1U << 18); c *= 2) {
-          if (at(c) == at(c / 2)) continue;
-          std::uint64_t low = c / 2, high = c;
-          while (high - low > 1) (at((low + high) / 2) == at(low) ? low : high) = (low + high) / 2;
-          counts.insert(counts.end(), {low, high});
-        }
-        counts.insert(counts.end(), {kPiece / 4, kPiece / 4 + 1, kPiece});
-        for (const std::size_t count : counts)
-          if (!run_case(communicator, {kind, Algorithm::automatic, DataType::f32, Reduction::sum, count, 1, false, 0}))
-            return;
-      }
-    });
-  }
-}
-
 TEST_P(Transports, WorkerThreadsDoToo) {
   GroupOptions options = group(3, GetParam(), 1024);
   options.progress = Progress::threads;

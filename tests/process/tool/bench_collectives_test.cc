@@ -2,6 +2,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -16,13 +17,54 @@ using namespace ran;
 TEST(BenchCollectives, EveryOperationIsMeasuredAndEveryElementIsRight) {
   const Ran ran = fairway(
       "bench collectives --ranks 1,2,3 --operation "
-      "all_reduce,reduce,broadcast,all_gather,gather,scatter,all_to_all,reduce_scatter,barrier --size 8,100K "
+      "all_reduce,reduce,broadcast,all_gather,gather,scatter,all_to_all,all_to_allv,reduce_scatter,send_recv,barrier "
+      "--size 8,100K "
       "--turns 1 --seconds 0 --json -");
   ASSERT_EQ(ran.exit, 0) << ran.out;
-  EXPECT_EQ(count(ran.out, "\"tool\": \"fairway\""), 51u)
-      << ran.out;  // three groups, eight operations twice, a barrier
-  EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 51u) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"tool\": \"fairway\""), 63u) << ran.out;  // three groups, ten operations twice, a barrier
+  EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 63u) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"operation\": \"send_recv\""), 6u) << ran.out;
   EXPECT_EQ(count(ran.out, "\"complete\": true"), 1u) << ran.out;
+  // Two ranks need more than a microsecond to join, and nobody waits for a minute.
+  EXPECT_EQ(count(ran.out, "\"join_ms\": null"), 0u) << ran.out;
+  for (std::size_t at = 0; (at = ran.out.find("\"ranks\": 3", at)) != std::string::npos; ++at) {
+    const double ms = std::stod(ran.out.substr(ran.out.find("\"join_ms\": ", at) + 11));
+    EXPECT_TRUE(ms > 0.001 && ms < 60e3) << ms;
+  }
+}
+
+// With an even and an odd number of ranks: values are made so that each result is exact in its type.
+TEST(BenchCollectives, EveryTypeAndReductionIsExact) {
+  for (const std::string type : {"i8", "f16", "bf16", "f8e4m3", "f8e5m2"})
+    for (const std::string reduction : {"sum", "product", "max", "average"}) {
+      const Ran ran =
+          fairway("bench collectives --ranks 3,4 --operation all_reduce,reduce_scatter,all_to_allv --type " + type +
+                  " --reduction " + reduction + " --size 700 --turns 1 --seconds 0 --json -");
+      ASSERT_EQ(ran.exit, 0) << ran.out;
+      EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 6u) << ran.out;
+      EXPECT_EQ(count(ran.out, "\"reduction\": \"" + reduction + "\""), 4u) << ran.out;
+      EXPECT_EQ(count(ran.out, "\"type\": \"" + type + "\""), 6u) << ran.out;
+    }
+}
+
+// Of four ranks' blocks of one to four parts: 400 bytes are ten parts of ten elements, and one part stays.
+TEST(BenchCollectives, BlocksOfAnySizesAreCountedAsTheyAre) {
+  const Ran ran = fairway(
+      "bench collectives --ranks 4 --operation all_to_allv,send_recv --size 400 --turns 1 --seconds 0 --json -");
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  for (const char* const words : {"\"operation\": \"all_to_allv\"", "\"count\": 10,", "\"count\": 100,"})
+    EXPECT_EQ(count(ran.out, words), 1u) << words << ran.out;
+  EXPECT_EQ(count(ran.out, "\"bytes\": 400,"), 2u) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"expected_us\": null"), 0u) << ran.out;
+  std::vector<double> parts;  // that cross, of what is sent
+  for (std::size_t at = 0; (at = ran.out.find("\"algorithm_bytes_per_second\": ", at)) != std::string::npos; ++at) {
+    const double all = std::stod(ran.out.substr(at + 30));
+    parts.push_back(std::stod(ran.out.substr(ran.out.find("\"bus_bytes_per_second\": ", at) + 24)) / all);
+  }
+  ASSERT_EQ(parts.size(), 2u) << ran.out;
+  EXPECT_NEAR(parts[0], 0.9, 0.001);
+  EXPECT_NEAR(parts[1], 1, 0.001);
+  refuses("bench collectives --operation send_recv --algorithm ring --size 8", "send_recv has none", 2);
 }
 
 TEST(BenchCollectives, WhatRanksMultiplyIsRightToo) {
@@ -51,6 +93,8 @@ TEST(BenchCollectives, RowsHaveTheFormOfNcclTests) {
   std::string tool, operation, path, ranks, size, elements, type, reduction;
   words >> tool >> operation >> path >> ranks >> size >> elements >> type >> reduction;
   EXPECT_EQ(tool + " " + operation + " " + path + " " + ranks, "fairway all_gather tcp 2");
+  EXPECT_EQ(count(ran.out, "2 ranks over tcp joined in "), 1u) << ran.out;
+  EXPECT_EQ(count(ran.out, "joined in 0.00 ms"), 0u) << ran.out;
   EXPECT_EQ(size + " " + elements + " " + type + " " + reduction, "65536 4096 f64 none");  // of each rank
   std::ifstream file(picture);
   std::ostringstream drawn;
@@ -116,7 +160,7 @@ TEST(BenchCollectives, NamespacesNeedRootAndSaySo) {
 
 TEST(BenchCollectives, BadWordsAreRefusedByName) {
   refuses("bench collectives --ranks 2,65", "'65' is no number of 1 to 64", 2);
-  refuses("bench collectives --type f16", "f16", 2);
+  refuses("bench collectives --type f4", "f4", 2);
   refuses("bench collectives --beside nccl", "nccl", 2);
   refuses("bench collectives --ranks 2 --operation broadcast --algorithm ring --size 8 --turns 1 --seconds 0",
           "broadcast has no ring", 1);

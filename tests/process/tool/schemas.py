@@ -56,7 +56,7 @@ def commands(machines, scratch):
     yield ["doctor", "fleet", "--json", *fleet], (0, 1, 2)
     yield ["bench", "peers", "--tool", "iperf3", "--size", "1M", "--turns", "1", "--seconds", "0", "--json", "-"], (0,)
     yield ["bench", "load", "--via", "shm", "--only", "submit,idle", "--seconds", "0.01", "--json", "-"], (0,)
-    yield ["bench", "collectives", "--ranks", "3", "--operation", "all_reduce,broadcast,barrier", "--size", "8,64K",
+    yield ["bench", "collectives", "--ranks", "3", "--operation", "all_reduce,broadcast,all_to_allv,send_recv,barrier", "--size", "8,64K",
            "--turns", "1", "--seconds", "0", "--json", "-"], (0,)
     yield ["soak", "--rounds", "2", "--seconds", "30", "--largest", "4K", "--json", "-"], (0,)
 

@@ -1,0 +1,114 @@
+"""fairway.Communicator: arrays that have DLPack and nothing else, the same bits in any way, and more ranks than before."""
+
+import threading
+import unittest
+
+import fairway
+import numpy as np
+
+import ranks
+
+
+class Tensor:
+    """An array as another library's: DLPack, and nothing by which its memory could be seen otherwise."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __dlpack__(self, stream=None):
+        return self._values.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+
+class Arrays(unittest.TestCase):
+    def test_dlpack_alone_is_enough(self):
+        def body(group):
+            me, seen = group.rank, np.testing.assert_array_equal
+            for kind in ("int32", "float16", "float64"):
+                values, out = np.arange(6, dtype=kind) + me, np.zeros(12, kind)
+                tensor, whole = Tensor(values), Tensor(out)
+                self.assertIs(group.all_gather(tensor, whole), whole)
+                seen(out, np.concatenate([np.arange(6), np.arange(6) + 1]))
+                self.assertIs(group.all_reduce(tensor), tensor)  # in place
+                seen(values, 2 * np.arange(6) + 1)
+                group.all_reduce(tensor, Tensor(out[:6]), "average", wait=False).wait()
+                seen(out[:6], values)
+                group.broadcast(whole, root=1)
+            with self.assertRaisesRegex(fairway.InvalidArgument, "array is not contiguous"):
+                group.all_reduce(Tensor(np.ones((4, 4))[:, ::2]))
+            with self.assertRaisesRegex(fairway.InvalidArgument, "out is needed"):
+                group.all_gather(tensor)  # of whose kind no new one can be made
+            group.barrier()
+
+        ranks.threads(body, 2, timeout=20.0)
+
+
+class SameBits(unittest.TestCase):
+    def test_reproducible_sums_are_those_of_one_rank_after_the_other(self):
+        size, count = 3, 999
+        given = [np.random.default_rng(rank).standard_normal(count).astype(np.float32) * 10.0 ** (rank * 3) for rank in range(size)]
+        want = given[0].copy()
+        for values in given[1:]:
+            want += values
+        self.assertFalse(np.array_equal(want, given[2] + given[1] + given[0]))  # else any order would do
+
+        def body(group):
+            me, seen = group.rank, np.testing.assert_array_equal
+            for algorithm in ("automatic", "one_shot", "direct"):
+                seen(group.all_reduce(given[me].copy(), reproducible=True, algorithm=algorithm), want)
+            result = group.reduce(given[me].copy(), root=1, reproducible=True)
+            if me == 1:
+                seen(result, want)
+            seen(group.reduce_scatter(given[me].copy(), reproducible=True), want[333 * me : 333 * (me + 1)])
+            with self.assertRaisesRegex(fairway.InvalidArgument, "in the order of ranks"):
+                group.all_reduce(given[me].copy(), reproducible=True, algorithm="ring")
+            group.barrier()
+
+        ranks.threads(body, size, timeout=20.0)
+
+
+class More(unittest.TestCase):
+    def test_a_group_grows_by_engines_that_have_come_since(self):
+        together = fairway.Loopback()
+        engines = [fairway.Engine(loopback=together, transports=["loopback"]) for _ in range(3)]
+        addresses, ended = [engine.address for engine in engines], []
+
+        def use(grown, rank):
+            self.assertEqual((grown.rank, grown.size, grown.name, grown.addresses), (rank, 3, "larger", tuple(addresses)))
+            self.assertEqual(grown.all_reduce(np.ones(2))[0], 3)
+            self.assertEqual(grown.all_gather(np.array([rank])).tolist(), [[0], [1], [2]])
+
+        def one(rank):
+            if rank == 2:
+                with fairway.Communicator(engines[2], 2, addresses, name="larger", timeout=20.0) as grown:
+                    use(grown, 2)
+            else:
+                with fairway.Communicator(engines[rank], rank, addresses[:2], timeout=20.0) as group:
+                    with group.grow(addresses[2:], name="larger") as grown:
+                        use(grown, rank)
+                    self.assertEqual(group.all_reduce(np.ones(1))[0], 2)  # this one stays
+            ended.append(rank)
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for engine in engines:
+            engine.close()
+        self.assertEqual(sorted(ended), [0, 1, 2])
+
+    def test_who_does_not_come_to_grow_is_named(self):
+        def body(group):
+            with self.assertRaisesRegex(fairway.Error, "rank 2"):
+                group.grow(["127.0.0.1:1"], name="larger", timeout=0.5)
+            with self.assertRaisesRegex(fairway.InvalidArgument, "timeout"):
+                group.grow([], name="other", timeout=0)
+
+        ranks.threads(body, 2, timeout=20.0)
+
+
+if __name__ == "__main__":
+    unittest.main()
