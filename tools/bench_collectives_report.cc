@@ -130,25 +130,25 @@ class Panel {
 }  // namespace
 
 std::string collective_head() {
-  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>7} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}\n",
+  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>10} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}\n",
                      "tool", "operation", "path", "n", "size", "count", "type", "redop", "time us", "algbw", "busbw",
                      "expected", "ratio", "#wrong", "algorithm");
 }
 
 std::string collective_line(const CollectiveRow& row) {
   const CollectiveWork& work = row.work;
-  return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>7} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}{}\n",
-                     row.tool, work.operation(), row.path, work.ranks, work.whole(), work.count(), to_string(work.type),
-                     reduction_text(work), time_text(row.us), bandwidth(row.algorithm_bandwidth()),
-                     bandwidth(row.bus_bandwidth()), time_text(row.bound_us),
-                     is_ours(row)              ? "-"
-                     : row.ratio.median == 0.0 ? "-"
-                                               : fmt::format("{:.2f}", row.ratio.median),
-                     is_ours(row) ? fmt::format("{}", row.wrong) : std::string("-"),
-                     is_ours(row)          ? row.algorithm
-                     : row.ratio.high == 0 ? std::string()
-                                           : fmt::format("{:.2f} to {:.2f}", row.ratio.low, row.ratio.high),
-                     row.busy.empty() ? "" : "  cores busy");
+  return fmt::format(
+      "{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>10} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}{}\n", row.tool,
+      work.operation(), row.path, work.ranks, work.whole(), work.count(), to_string(work.type), reduction_text(work),
+      time_text(row.us), bandwidth(row.algorithm_bandwidth()), bandwidth(row.bus_bandwidth()), time_text(row.bound_us),
+      is_ours(row)              ? "-"
+      : row.ratio.median == 0.0 ? "-"
+                                : fmt::format("{:.2f}", row.ratio.median),
+      is_ours(row) ? fmt::format("{}", row.wrong) : std::string("-"),
+      is_ours(row)          ? row.algorithm
+      : row.ratio.high == 0 ? std::string()
+                            : fmt::format("{:.2f} to {:.2f}", row.ratio.low, row.ratio.high),
+      row.busy.empty() ? "" : "  cores busy");
 }
 
 std::string collective_end(const std::vector<CollectiveRival>& rivals, const MachineRates& rates,
