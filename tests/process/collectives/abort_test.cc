@@ -80,7 +80,8 @@ TEST_P(Aborts, TheOthersGoOnWithoutIt) {
 }
 
 TEST_P(Aborts, WhatWasStartedEndsAndLeavesTheMemoryAlone) {
-  run_group(options_for(2, GetParam()), [](Engine&, Communicator& group) {
+  std::atomic<bool> started{false};  // until then the other rank does nothing, or the first one may be over by then
+  run_group(options_for(2, GetParam()), [&started](Engine&, Communicator& group) {
     ASSERT_TRUE(group.run({}));
     std::vector<float> values(3 << 20, 1);
     Collective sum;
@@ -89,10 +90,12 @@ TEST_P(Aborts, WhatWasStartedEndsAndLeavesTheMemoryAlone) {
     sum.count = values.size();
     sum.type = DataType::f32;
     if (group.rank() == 1) {
+      while (!started) std::this_thread::yield();
       EXPECT_EQ(group.run(sum).code(), ErrorCode::cancelled);
       return;
     }
     const auto first = group.start(sum), second = group.start(sum);
+    started = true;
     ASSERT_TRUE(first && second);
     group.abort();
     EXPECT_TRUE(group.test(*second));
