@@ -83,9 +83,10 @@ class Rank {
   template <class Done>
   void until(const char* what, Done done) const {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(40);
-    while (!done()) {
+    for (unsigned tries = 0; !done(); ++tries) {
       if (std::chrono::steady_clock::now() > end) throw Failure(std::string("no end of ") + what + "\n" + said());
-      std::this_thread::yield();
+      // Lanes of all ranks poll: for long, they would take the cores from the threads that they wait for.
+      tries < 1000 ? std::this_thread::yield() : std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
   void barrier(int number) {

@@ -304,6 +304,7 @@ class NcclSoak : public testing::TestWithParam<Wanted> {
  protected:
   NcclSoak() {
     ::setenv("FAIRWAY_ENGINES", std::to_string(GetParam().engines).c_str(), 1);
+    ::setenv("FAIRWAY_PEER_TIMEOUT_MS", "20000", 1);  // on busy cores ranks are late, and none dies here
     ::setenv("FAIRWAY_GPU_MEMORY", GetParam().gpu ? "on" : "off", 1);
     if (GetParam().gpu) {
       ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
@@ -317,6 +318,7 @@ class NcclSoak : public testing::TestWithParam<Wanted> {
   }
   ~NcclSoak() override {
     ::unsetenv("FAIRWAY_ENGINES");
+    ::unsetenv("FAIRWAY_PEER_TIMEOUT_MS");
     ::munmap(meetings_, sizeof(Meeting) * kLanes);
   }
   Meeting* meetings_ = nullptr;
