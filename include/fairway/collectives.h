@@ -149,6 +149,7 @@ struct GpuOptions {
   std::string nccl_library = {};   // empty: FAIRWAY_NCCL_LIBRARY, else the libnccl.so.2 that this process has loaded
   std::string table = {};          // file; empty: one in the user's cache, for these GPUs and versions
   std::uint64_t windows_from = 0;  // bytes that a rank gets, of which windows are read; 0: as measured, on every rank
+  std::uint64_t meet_from = 0;     // bytes of all blocks, of which one warp waits for the others first; 0: none
 };
 
 using OperationId = NumberId<struct OperationOfId>;  // of a communicator, from 1, the same on every rank

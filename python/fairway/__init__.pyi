@@ -370,6 +370,7 @@ class Communicator:
         nccl_library: str | PathLike[str] = "",
         table: str | PathLike[str] = "",
         windows_from: int = 0,
+        meet_from: int = 0,
     ) -> None: ...
     def measure_gpu(self, most_bytes: int = 67108864, compare: bool = False) -> str: ...
     def explain_stream(

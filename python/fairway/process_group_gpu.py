@@ -19,6 +19,7 @@ from .process_group_work import FairwayWork, as_runtime_error
 
 _MOST_RANKS = 8
 _RECORD_BYTES = 512
+_MEET_FROM = 1 << 20  # bytes: of a longer collective one warp waits for the other ranks, so what computes beside it has the GPU
 STAGE = "FAIRWAY_TORCH_STAGE"  # an environment variable: if it is set on any rank, all ranks stage
 
 
@@ -72,6 +73,7 @@ class GpuSide:
         self._communicator, self._cuda = communicator, cuda
         self._lock = threading.Lock()  # one collective enqueues at a time
         self._stream = self._last = None
+        self._ahead = None  # an event: what the caller's stream had at the newest call
         self.device = None  # the GPU's index, once it is used
         self.reason = ""  # why tensors go through the host, once that is known
         self.options = {}  # of Communicator.use_gpu(): set_options()
@@ -120,7 +122,7 @@ class GpuSide:
         reason = why_stage(ranks)
         if not reason:
             try:
-                group.use_gpu(index, **self.options)
+                group.use_gpu(index, **{"meet_from": _MEET_FROM, **self.options})
             except errors.Error as failed:  # on every rank
                 if group.failure is not None:
                     raise as_runtime_error(failed)
@@ -130,7 +132,7 @@ class GpuSide:
             if group.rank == 0:
                 warnings.warn(f"fairway: collectives of GPU tensors go through the host, which is slow: {reason}", RuntimeWarning, stacklevel=4)
             return
-        self._stream = self._cuda.Stream(device=index)
+        self._stream, self._ahead = self._cuda.Stream(device=index), self._cuda.Event()
         self.device = index
 
     # ---- collectives: each gives the event behind it, and whether a graph has captured that ----
@@ -173,15 +175,15 @@ class GpuSide:
 
     @staticmethod
     def _source(tensor):
-        tensor = tensor.detach()
-        return tensor if _is_plain(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
+        return tensor if _is_plain(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
 
     def _run(self, calls, tensors, limit, back):
         seconds = None if limit is None or limit.total_seconds() <= 0 else limit.total_seconds()
         cuda, stream = self._cuda, self._stream
         with self._lock:
             captured = cuda.is_current_stream_capturing()
-            stream.wait_stream(cuda.current_stream(self.device))
+            self._ahead.record(cuda.current_stream(self.device))
+            stream.wait_event(self._ahead)
             try:
                 for what, arguments, options in calls:
                     getattr(self._communicator, what)(*arguments, timeout=seconds, stream=stream, **options)

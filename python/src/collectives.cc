@@ -139,13 +139,15 @@ std::string measure_gpu(Group& group, Whole<std::size_t, "most_bytes"> most_byte
 }
 
 GpuOptions gpu_options(const py::object& nccl, const py::object& guarded, const py::object& nccl_library,
-                       const py::object& table, Whole<std::uint64_t, "windows_from"> windows_from) {
+                       const py::object& table, Whole<std::uint64_t, "windows_from"> windows_from,
+                       Whole<std::uint64_t, "meet_from"> meet_from) {
   GpuOptions options;
   options.nccl = choice<NcclUse>(value_of<std::string>(nccl, "nccl"), "nccl", kNcclUses);
   options.guarded = value_of<bool>(guarded, "guarded");
   options.nccl_library = value_of<std::string>(nccl_library, "nccl_library");
   options.table = value_of<std::string>(table, "table");
   options.windows_from = windows_from;
+  options.meet_from = meet_from;
   return options;
 }
 

@@ -215,7 +215,16 @@ Status GpuCalls::launch(const Collective& call, Timeout timeout, void* stream) {
     if (by_nccl_->takes(call, captured))
       return by_nccl_->enqueue(*on_gpus_, call, digest, number, timeout, stream, captured);
   }
+  if (meets_first(call)) {
+    const Status met = on_gpus_->launch(call, digest, number, timeout, stream, GpuGroup::Part::meeting);
+    if (!met) return met;
+  }
   return on_gpus_->launch(call, digest, number, timeout, stream);
+}
+
+bool GpuCalls::meets_first(const Collective& call) const {
+  const std::uint64_t from = by_nccl_->options().meet_from;
+  return from != 0 && size() > 1 && bytes_of_all(call, size()) >= from;
 }
 
 std::optional<GpuReads::Plan> GpuCalls::reading_plan(const Collective& call) const {
@@ -230,7 +239,9 @@ std::string GpuCalls::explain(const Collective& call, bool captured) const {
   if (const auto plan = reading_plan(call))
     return fmt::format("{} of {} bytes: by Fairway, which reads it in window {}", to_string(call.kind),
                        bytes_of_all(call, size()), plan->first.window.number);
-  return by_nccl_ ? by_nccl_->explain(call, captured) : "use_gpu() was not called";
+  if (!by_nccl_) return "use_gpu() was not called";
+  const std::string said = by_nccl_->explain(call, captured);
+  return meets_first(call) && !by_nccl_->takes(call, captured) ? said + "; first one warp waits for the others" : said;
 }
 
 Status GpuCalls::status() {

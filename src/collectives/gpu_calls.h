@@ -67,6 +67,7 @@ class GpuCalls {
   }
   Status open_nccl(const GpuGroup& on, const GpuOptions& options);
   Status begin_window(void* memory, std::uint64_t size_bytes, const std::string& name);
+  [[nodiscard]] bool meets_first(const Collective& call) const;  // of one that goes by the kernels
   [[nodiscard]] std::optional<GpuReads::Plan> reading_plan(const Collective& call) const;
   Status launch(const Collective& call, Timeout timeout, void* stream);
   Status give_up(const NcclFailure& failure);

@@ -28,6 +28,7 @@ using sys::cuda::Stream;
 constexpr std::array<const char*, 13> kKernelNames{"move", "i8",  "u8",  "i16",  "u16", "i32", "u32",
                                                    "i64",  "u64", "f16", "bf16", "f32", "f64"};
 constexpr Timeout kLeaving{1'000'000};
+constexpr std::uint64_t kOfMeeting = 0x9E3779B97F4A7C15;  // in the digest of a meeting; any that changes both halves
 
 gpu::Combine combine_of(Reduction reduction) {
   switch (reduction) {
@@ -281,10 +282,9 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   auto filled = call_of(call, digest, number, timeout, stream);
   if (!filled) return filled.status();
   gpu::Call& made = *filled;
-  if (part != Part::whole) {
-    made.work = part == Part::entry ? gpu::Work::nothing : gpu::Work::mark;
-    made.marks = &host_->marks[made.place];
-  }
+  if (part != Part::whole) made.work = part == Part::exit ? gpu::Work::mark : gpu::Work::nothing;
+  if (part == Part::entry || part == Part::exit) made.marks = &host_->marks[made.place];
+  if (part == Part::meeting) made.digest ^= kOfMeeting;  // a rank that does not meet has called something else
   const std::uint64_t block_bytes = part == Part::whole ? call.count * width_of(call) : 0;
   const gpu::Route route = gpu::route_of(layout_, made.place, made.work, block_bytes, call.algorithm, by_lines_);
   made.units = {layout_.own_of(made.place), layout_.unit_count};

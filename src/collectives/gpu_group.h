@@ -44,8 +44,8 @@ class GpuGroup {
   // An error: it is not a stream of this GPU.
   Result<gpu::Source> source_of(void* stream) const;
   // What a kernel does of a call: all of it; or it stands before what another library does, in a round that finds who
-  // is not there or has called something else; or behind that.
-  enum class Part : std::uint8_t { whole, entry, exit };
+  // is not there or has called something else; or behind that. Or it only waits for the others, with one warp.
+  enum class Part : std::uint8_t { whole, entry, exit, meeting };
   // Enqueues `call`, as check() has accepted it.
   Status launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout, void* stream,
                 Part part = Part::whole);

@@ -170,6 +170,8 @@ class GpuWays(GpuRanks):
                 ("windows_from", {"windows_from": -1}),
                 ("windows_from", {"windows_from": 1 << 64}),
                 ("windows_from", {"windows_from": 1.5}),
+                ("meet_from", {"meet_from": -1}),
+                ("meet_from", {"meet_from": "1M"}),
             ):
                 refused(wrong, words, group.use_gpu, group.rank, **options)
             refused(TypeError, "windows", group.use_gpu, group.rank, windows=1)

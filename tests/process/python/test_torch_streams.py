@@ -81,6 +81,8 @@ class TorchStreams(unittest.TestCase):
             cuda.current.synchronize()
             same(x.numpy(), total)
             expect(group.gpu.device == rank and not group.gpu.reason)
+            ways = [group.communicator.explain_stream("all_reduce", np.zeros(count, np.float32)) for count in ((1 << 18) - 1, 1 << 18)]
+            expect(["first one warp waits" in way for way in ways] == [False, True], ways)  # long ones leave the GPU to what computes beside
             # What the current stream brings is what is summed, and what it does afterwards waits.
             gate = cuda.gpu.hold(cuda.current.cuda_stream)
             seen = T(np.zeros(12))
@@ -176,7 +178,7 @@ class TorchStreams(unittest.TestCase):
             group.gpu.set_options({"windows_from": 64 + rank, "table": f"/of/rank/{rank}"})
             fails(fairway.InvalidArgument, "rank 1 has set others than rank 0", first)
             expect(group.gpu.device is None and not group.gpu.reason)
-            group.gpu.set_options({"windows_from": 64, "nccl": "never"})
+            group.gpu.set_options({"windows_from": 64, "nccl": "never", "meet_from": 0})
             window = group.register_window(x)
             told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._stream)
             expect("in window" in told, told)

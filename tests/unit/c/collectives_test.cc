@@ -46,6 +46,7 @@ TEST(CGroup, GpuOptionsHaveTheCppDefaults) {
   EXPECT_EQ(static_cast<int>(expected.nccl), options.nccl);
   EXPECT_EQ(expected.guarded, options.guarded != 0);
   EXPECT_EQ(expected.windows_from, options.windows_from);
+  EXPECT_EQ(expected.meet_from, options.meet_from);
   EXPECT_EQ(nullptr, options.nccl_library);
   EXPECT_EQ(nullptr, options.table);
 }
