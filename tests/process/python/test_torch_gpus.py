@@ -20,6 +20,9 @@ warnings.filterwarnings("error", message="fairway: ")  # that collectives go thr
 torch.cuda.set_device(rank)
 def begin(seconds=60, backend="fairway"):
     dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds))
+def by_way(group=None):  # WAY: of use_gpu()'s nccl
+    fairway.torch.gpu_options(group, nccl=os.environ["WAY"])
+    return group
 def expect(condition, *what):
     if not condition:
         raise AssertionError(repr(what))
@@ -43,9 +46,9 @@ GPUS = gpus()
 
 @unittest.skipIf(GPUS < 2, f"torch sees {GPUS} GPUs here, and two are needed")
 class TorchGpus(unittest.TestCase):
-    def ranks(self, script, **options):
+    def ranks(self, script, way="never", **options):
         size = min(GPUS, int(os.environ.get("RANKS", "8")))
-        port = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ranks.free_port())}
+        port = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ranks.free_port()), "WAY": way}
         said = ranks.run(self, script, size, port, prelude=PRELUDE, timeout=180, **options)
         print("\n" + said[0].strip(), end=" ", flush=True)
 
@@ -227,10 +230,11 @@ class TorchGpus(unittest.TestCase):
             print(f"8 steps of FullyShardedDataParallel: losses differ by {apart:.1e} at most")
         """)
 
-    def test_a_rank_that_dies_is_named_and_the_rest_go_on(self):
+    def dies(self, way):
         self.ranks(
             """
             begin(seconds=120)
+            by_way()
             x = torch.ones(1000, device="cuda")
             dist.all_reduce(x); dist.barrier()
             if rank == 1: os.kill(os.getpid(), signal.SIGKILL)
@@ -250,15 +254,26 @@ class TorchGpus(unittest.TestCase):
             dist.destroy_process_group()
             print(f"a dead rank was named after {took:.2f} s, and {size - 1} went on")
             """,
+            way,
             killed=(1,),
         )
 
-    def test_a_late_rank_is_named_at_the_timeout(self):
-        self.ranks("""
+    def test_a_rank_that_dies_is_named_and_the_rest_go_on(self):
+        self.dies("never")
+
+    def test_by_nccl_a_rank_that_dies_is_named_and_the_rest_go_on(self):
+        self.dies("always")
+
+    def late(self, way, count):
+        self.ranks(
+            f"""
             begin()
-            late = dist.new_group(timeout=datetime.timedelta(seconds=3))
-            x = torch.ones(1000, device="cuda")
+            late = by_way(dist.new_group(timeout=datetime.timedelta(seconds=3)))
+            x = torch.ones({count}, device="cuda")
             dist.all_reduce(x, group=late); dist.barrier(group=late)
+            said = fairway.torch.communicator(late).explain_stream("all_reduce", x)
+            expect(("by NCCL" in said) == ({way!r} == "always"), said)
+            expect(("one warp waits" in said) == ({way!r} != "always" and {count} >= 1 << 18), said)
             if rank == 1: time.sleep(6)
             try:
                 work = dist.all_reduce(x, group=late, async_op=True)
@@ -268,7 +283,18 @@ class TorchGpus(unittest.TestCase):
                 expect(error.rank == 1, error)
             expect(torch.ones(3, device="cuda").sum().item() == 3)  # the GPU can be used
             print("a late rank was named")
-        """)
+            """,
+            way,
+        )
+
+    def test_a_late_rank_is_named_at_the_timeout(self):
+        self.late("never", 1000)
+
+    def test_before_a_long_one_a_late_rank_is_named_at_the_timeout(self):
+        self.late("never", 1 << 20)
+
+    def test_by_nccl_a_late_rank_is_named_at_the_timeout(self):
+        self.late("always", 1000)
 
 
 if __name__ == "__main__":
