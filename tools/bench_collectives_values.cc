@@ -163,8 +163,11 @@ CollectiveMemory::CollectiveMemory(const CollectiveWork& work, int rank) : work_
   input_.resize(in * size_of(work.type));
   output_.resize(out * size_of(work.type), std::byte{0xA5});
   for (std::uint64_t i = 0; i < in; ++i) put(input_.data(), i, work.type, given(work, rank, i));
+  // A broadcast has one buffer, as MPI's and Gloo's have.
+  const bool in_place = work.kind == CollectiveKind::broadcast && !work.messages;
+  if (in_place && rank == 0) output_ = input_;
   call_.kind = work.kind;
-  call_.input = input_.data();
+  call_.input = in_place ? output_.data() : input_.data();
   call_.output = output_.data();
   call_.count = count;
   call_.type = work.type;

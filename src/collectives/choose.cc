@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "collectives/schedule.h"
+#include "collectives/wire.h"
 
 namespace fairway::collectives {
 namespace {
@@ -66,12 +67,18 @@ struct Formula {
   }
 };
 
-bool is_long_fan(Algorithm algorithm, int size, std::uint64_t block, std::uint64_t piece, const Costs& costs) {
+bool is_long_fan(Algorithm algorithm, int size, std::uint64_t block, const Costs& costs) {
   return (algorithm == Algorithm::direct || algorithm == Algorithm::one_shot) && size > costs.most_flows &&
-         block > std::min(piece, costs.long_block);
+         block > costs.long_block;
 }
 
 }  // namespace
+
+std::uint32_t mapped_piece(int ranks) {
+  constexpr std::uint32_t kCached = 8U << 20, kLeast = 8U << 10, kMost = 64U << 10;
+  const auto n = static_cast<std::uint32_t>(std::max(ranks, 2));
+  return std::clamp(std::bit_floor(kCached / (kSlots * n * (n - 1))), kLeast, kMost);
+}
 
 std::span<const Algorithm> algorithms_of(CollectiveKind kind, bool ordered) {
   switch (kind) {
@@ -149,7 +156,7 @@ Algorithm choose(CollectiveKind kind, int size, std::uint64_t bytes, std::uint64
                                     ? bytes / static_cast<std::uint64_t>(size)
                                     : bytes;
     if (candidates.size() > 1 && kind != CollectiveKind::all_to_all && !ordered &&
-        is_long_fan(candidate, size, block, piece, costs))
+        is_long_fan(candidate, size, block, costs))
       continue;
     const double cost = cost_of(kind, candidate, size, bytes, piece, costs);
     if (cost < least * 0.999) {  // equal but for rounding: the first

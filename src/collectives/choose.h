@@ -23,6 +23,10 @@ inline constexpr Costs kSameHost{900, 900, 0.28, 0.08};
 inline constexpr Costs kMapped{400, 120, 0.12, 0.006};
 inline constexpr Costs kNetwork{20000, 4000, 0.9, 0.08, 4};
 
+// The longest message among so many ranks of a host that have mapped each other's memory. All their slots together stay
+// in the caches, or what is stored there has left them before it is read.
+[[nodiscard]] std::uint32_t mapped_piece(int ranks);
+
 // Ranks in groups that are nearer to each other than to the rest: those of a host. No groups: all alike.
 struct Near {
   int groups = 0, least = 1, most = 1;  // ranks of a group

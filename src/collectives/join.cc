@@ -44,7 +44,7 @@ std::uint32_t slot_bytes_of(const CommunicatorOptions& options, const std::vecto
   return std::clamp<std::uint32_t>(share, 256, on_one_host(members) ? kUsualSlot : kNetworkSlot);
 }
 
-Near near_of(const std::vector<int>& groups, std::uint32_t piece) {
+Near near_of(const std::vector<int>& groups) {
   std::vector<int> ranks;
   for (const int group : groups) {
     if (ranks.size() <= static_cast<std::size_t>(group)) ranks.resize(static_cast<std::size_t>(group) + 1);
@@ -54,7 +54,6 @@ Near near_of(const std::vector<int>& groups, std::uint32_t piece) {
   near.groups = static_cast<int>(ranks.size());
   near.least = *std::min_element(ranks.begin(), ranks.end());
   near.most = *std::max_element(ranks.begin(), ranks.end());
-  near.piece = piece;
   return near;
 }
 
@@ -170,16 +169,19 @@ Status Communicator::State::join_members(const std::string& zone, Time deadline)
   agree.timeout = std::max(until(deadline), Timeout{1000});
   if (const Status met = run(agree); !met) return met.with_context("joining");
   agreed = true;
-  const std::uint32_t near_piece = options.slot_bytes == 0 ? std::min(piece_bytes, kUsualSlot) : piece_bytes;
-  if (one_host && closeness != 0) piece_bytes = near_piece;
+  if (one_host && closeness != 0 && options.slot_bytes == 0) piece_bytes = std::min(piece_bytes, kUsualSlot);
   if (closeness == 2) {
     lanes.use_mapped();
     spare_.reset();  // of the other way
+    if (!one_host && !groups.empty()) near = near_of(groups);
+    const std::uint32_t near_piece =
+        options.slot_bytes == 0 ? std::min(piece_bytes, mapped_piece(one_host ? size() : near.most)) : piece_bytes;
+    near.piece = near_piece;
     if (one_host) {
       costs = kMapped;
+      piece_bytes = near_piece;
       return {};
     }
-    if (!groups.empty()) near = near_of(groups, near_piece);
   } else {
     lanes.unmap_all();
   }

@@ -23,7 +23,12 @@ constexpr unsigned kEngineTurn = 64;  // operations
 
 Algorithm Communicator::State::chosen(const Collective& call) const {
   if (call.algorithm != Algorithm::automatic) return call.algorithm;
-  return choose(call.kind, size(), call.count * width_of(call), piece_bytes, costs, is_ordered(call), near);
+  return choose(call.kind, size(), call.count * width_of(call), piece_of(call), costs, is_ordered(call), near);
+}
+
+// An element is never cut.
+std::uint64_t Communicator::State::piece_of(const Collective& call) const {
+  return std::max<std::uint64_t>(piece_bytes, width_of(call));
 }
 
 // An operation like the last one is the last one once more: nothing is chosen or laid out again.
@@ -40,12 +45,12 @@ Result<std::unique_ptr<Running>> Communicator::State::prepare(const Collective& 
     }
   }
   if (Status status = check(call, rank(), size()); !status) return status.with_context(to_string(call.kind));
-  if (width_of(call) > piece_bytes)
+  if (width_of(call) > lanes.slot_bytes())
     return Status(ErrorCode::invalid_argument, fmt::format("{}: custom.element_bytes is {}, more than slot_bytes, {}",
-                                                           to_string(call.kind), width_of(call), piece_bytes));
-  Shape shape = shape_of(call, chosen(call), rank(), size(), piece_bytes);
+                                                           to_string(call.kind), width_of(call), lanes.slot_bytes()));
+  Shape shape = shape_of(call, chosen(call), rank(), size(), piece_of(call));
   shape.groups = groups;
-  if (near.groups > 1) shape.near_piece_bytes = near.piece;
+  if (near.groups > 1) shape.near_piece_bytes = std::max<std::uint64_t>(near.piece, width_of(call));
   Schedule schedule;
   if (spare_) schedule = spare_->take_schedule();
   spare_.reset();

@@ -9,7 +9,6 @@ namespace fairway::collectives {
 namespace {
 
 constexpr std::uint64_t kLongMessage = 32U << 10;      // bytes, that are worth a second piece
-constexpr std::uint64_t kPastCaches = 2U << 20;        // bytes of a block that no cache keeps
 constexpr std::uint64_t kWorthRegistering = 1U << 20;  // bytes of all such messages
 
 Header header_for(const Collective& call, const Shape& shape, std::uint64_t number) {
@@ -234,15 +233,17 @@ Fault Running::take(Lanes& lanes, const Step& step) {
       case Step::Kind::reduce_wide:
         combine_wide(wide_at(step.into), payload, header_.type, header_.reduction, step.bytes);
         break;
-      default:
-        // What is sent on is read again soon.
-        if (step.of >= kPastCaches && header_.algorithm == Algorithm::direct)
-          copy_past_caches(at(step.into), payload, step.bytes);
-        else
-          std::memcpy(at(step.into), payload, step.bytes);
+      default: copy_bytes(step, payload);
     }
   lanes.done_with(step.peer);
   return {};
+}
+
+void Running::copy_bytes(const Step& step, const std::byte* from) {
+  if (step.past_caches)
+    copy_past_caches(at(step.into), from, step.bytes);
+  else
+    std::memcpy(at(step.into), from, step.bytes);
 }
 
 void Running::combine(std::byte* into, const std::byte* a, const std::byte* b, std::size_t bytes) const {
@@ -255,7 +256,7 @@ void Running::combine(std::byte* into, const std::byte* a, const std::byte* b, s
 void Running::local(const Step& step, int size) {
   if (step.bytes == 0) return;  // the caller's memory of no bytes may be null
   switch (step.kind) {
-    case Step::Kind::copy: std::memcpy(at(step.into), at(step.from), step.bytes); break;
+    case Step::Kind::copy: copy_bytes(step, at(step.from)); break;
     case Step::Kind::fold: combine(at(step.into), at(step.into), at(step.from), step.bytes); break;
     case Step::Kind::widen: widen(wide_at(step.into), at(step.from), header_.type, step.bytes); break;
     case Step::Kind::fold_wide:

@@ -70,6 +70,7 @@ class Running {
   [[nodiscard]] Slice registered(const Step& step) const;  // what it sends; of no region: it is not registered
   Fault take(Lanes& lanes, const Step& step);
   void local(const Step& step, int size);
+  void copy_bytes(const Step& step, const std::byte* from);
   void combine(std::byte* into, const std::byte* a, const std::byte* b, std::size_t bytes) const;
   [[nodiscard]] float* wide_at(Place place) { return reinterpret_cast<float*>(at(place)); }  // in scratch memory
   [[nodiscard]] Fault compare(Lanes& lanes, int peer, const Header& header, const Step& step) const;

@@ -1,8 +1,15 @@
 #include "collectives/schedule.h"
 
+#include <numeric>
+
 #include "collectives/schedule_writer.h"
 
 namespace fairway::collectives {
+namespace {
+
+constexpr std::uint64_t kPastCaches = 8U << 20;  // bytes that all ranks write
+
+}  // namespace
 
 void make_schedule(const Shape& shape, Schedule& out) {
   ScheduleWriter writer(shape, out);
@@ -31,6 +38,35 @@ void ScheduleWriter::receive(int peer, const Block& block, std::uint64_t index) 
   if (index >= pieces(block.bytes)) return;
   const std::uint64_t at = index * piece_;
   add(Kind::receive, peer, {}, moved(block.place, at), std::min(piece_, block.bytes - at), block.bytes, index);
+}
+
+void ScheduleWriter::land(int peer, const Block& block, std::uint64_t index) {
+  if (index >= pieces(block.bytes)) return;
+  receive(peer, block, index);
+  out_.steps.back().past_caches = outgrows_caches();
+}
+
+void ScheduleWriter::keep(Place from, Place into, std::uint64_t length) {
+  if (length == 0) return;
+  copy(from, into, length);
+  out_.steps.back().past_caches = outgrows_caches();
+}
+
+void ScheduleWriter::keep_piece(const Block& into, std::uint64_t index) {
+  const std::uint64_t at = index * piece_;
+  if (!shape_.in_place && at < into.bytes)
+    keep(moved(own_input(), at), moved(into.place, at), std::min(piece_, into.bytes - at));
+}
+
+// As if all ranks were on one host, and each got as much as this one.
+bool ScheduleWriter::outgrows_caches() const {
+  const auto n = static_cast<std::uint64_t>(size());
+  const auto& counts = shape_.receive.counts;
+  std::uint64_t own = bytes();
+  if (shape_.kind == CollectiveKind::all_gather || shape_.kind == CollectiveKind::all_to_all) own *= n;
+  if (shape_.kind == CollectiveKind::all_to_allv)
+    own = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}) * shape_.element_bytes;
+  return own * n >= kPastCaches;
 }
 
 void ScheduleWriter::reduce_into(const Block& into, const Place& with, int peer, std::uint64_t index, Kind kind) {

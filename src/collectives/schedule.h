@@ -39,6 +39,8 @@ struct Step {
   std::uint64_t bytes = 0;
   std::uint64_t of = 0;    // send, receive, reduce: bytes of the whole of which this is a piece
   bool continues = false;  // a piece behind the first one of its whole
+  // receive, copy: nothing here reads `into` again, and all ranks write so much that no cache keeps it for the caller.
+  bool past_caches = false;
 };
 
 // Whether a step takes a message.

@@ -5,43 +5,46 @@ namespace fairway::collectives {
 
 void ScheduleWriter::broadcast() {
   const bool is_root = rank() == shape_.root;
-  if (is_root && !shape_.in_place) copy(own_input(), own_output(), bytes());
   const int v = wrap(rank() - shape_.root);  // the root is 0
-  const Block all{own_output(), bytes()};
+  const Block all{is_root ? own_input() : own_output(), bytes()};
   const bool chain = shape_.algorithm == Algorithm::chain;
   int parent = 1;  // its distance: the lowest bit of v, for the root beyond all
   while (parent < size() && (v & parent) == 0) parent *= 2;
-  for (std::uint64_t i = 0; size() > 1 && i < pieces(bytes()); ++i) {
-    if (!is_root) receive(wrap(v - (chain ? 1 : parent) + shape_.root), all, i);
+  const bool is_last = v + 1 == size() || (!chain && parent == 1);  // who sends on what has come reads it again
+  for (std::uint64_t i = 0; i < pieces(bytes()); ++i) {
+    const int before = wrap(v - (chain ? 1 : parent) + shape_.root);
+    if (!is_root && is_last) land(before, all, i);
+    if (!is_root && !is_last) receive(before, all, i);
     if (chain) {
       if (v + 1 < size()) send(wrap(v + 1 + shape_.root), all, i);
     } else {
       for (int mask = parent / 2; mask > 0; mask /= 2)
         if (v + mask < size()) send(wrap(v + mask + shape_.root), all, i);
     }
+    if (is_root) keep_piece({own_output(), bytes()}, i);
   }
   barrier(-1);  // against the way of the pieces: where they are still on their way, its messages would hold them up
 }
 
 void ScheduleWriter::all_gather() {
   if (shape_.algorithm == Algorithm::bruck && size() > 1) return all_gather_bruck();
-  const Block mine = equal(Buffer::output, rank());
-  if (!shape_.in_place) copy(own_input(), mine.place, bytes());
-  if (size() == 1) return;
-  if (shape_.algorithm != Algorithm::ring) return all_gather_direct();
+  if (shape_.algorithm != Algorithm::ring || size() == 1) return all_gather_direct();
+  if (!shape_.in_place) copy(own_input(), equal(Buffer::output, rank()).place, bytes());
   for (int s = 0; s + 1 < size(); ++s)
     swap(wrap(rank() + 1), equal(Buffer::output, wrap(rank() - s)), wrap(rank() - 1),
          equal(Buffer::output, wrap(rank() - s - 1)));
 }
 
 void ScheduleWriter::all_gather_direct() {
+  const Block mine{own_input(), bytes()};
   ahead(
       pieces(bytes()),
       [&](std::uint64_t i) {
-        for (int k = 1; k < size(); ++k) send(wrap(rank() + k), equal(Buffer::output, rank()), i);
+        for (int k = 1; k < size(); ++k) send(wrap(rank() + k), mine, i);
+        keep_piece(equal(Buffer::output, rank()), i);
       },
       [&](std::uint64_t i) {
-        for (int k = 1; k < size(); ++k) receive(wrap(rank() - k), equal(Buffer::output, wrap(rank() - k)), i);
+        for (int k = 1; k < size(); ++k) land(wrap(rank() - k), equal(Buffer::output, wrap(rank() - k)), i);
       });
 }
 
@@ -62,18 +65,18 @@ void ScheduleWriter::gather() {
   if (rank() != shape_.root) {
     for (std::uint64_t i = 0; i < pieces(bytes()); ++i) send(shape_.root, {own_input(), bytes()}, i);
   } else {
-    if (!shape_.in_place) copy(own_input(), equal(Buffer::output, rank()).place, bytes());
+    if (!shape_.in_place) keep(own_input(), equal(Buffer::output, rank()).place, bytes());
     for (std::uint64_t i = 0; i < pieces(bytes()); ++i)
-      for (int k = 1; k < size(); ++k) receive(wrap(rank() + k), equal(Buffer::output, wrap(rank() + k)), i);
+      for (int k = 1; k < size(); ++k) land(wrap(rank() + k), equal(Buffer::output, wrap(rank() + k)), i);
   }
   barrier();
 }
 
 void ScheduleWriter::scatter() {
   if (rank() != shape_.root) {
-    for (std::uint64_t i = 0; i < pieces(bytes()); ++i) receive(shape_.root, {own_output(), bytes()}, i);
+    for (std::uint64_t i = 0; i < pieces(bytes()); ++i) land(shape_.root, {own_output(), bytes()}, i);
   } else {
-    if (!shape_.in_place) copy(equal(Buffer::input, rank()).place, own_output(), bytes());
+    if (!shape_.in_place) keep(equal(Buffer::input, rank()).place, own_output(), bytes());
     for (std::uint64_t i = 0; i < pieces(bytes()); ++i)
       for (int k = 1; k < size(); ++k) send(wrap(rank() + k), equal(Buffer::input, wrap(rank() + k)), i);
   }
@@ -83,7 +86,7 @@ void ScheduleWriter::scatter() {
 void ScheduleWriter::all_to_all() {
   if (shape_.algorithm == Algorithm::bruck && size() > 1) return all_to_all_bruck();
   if (shape_.in_place) return all_to_all_in_place();
-  copy(equal(Buffer::input, rank()).place, equal(Buffer::output, rank()).place, bytes());
+  keep(equal(Buffer::input, rank()).place, equal(Buffer::output, rank()).place, bytes());
   if (size() == 1) return;
   ahead(
       pieces(bytes()),
@@ -91,7 +94,7 @@ void ScheduleWriter::all_to_all() {
         for (int k = 1; k < size(); ++k) send(wrap(rank() + k), equal(Buffer::input, wrap(rank() + k)), i);
       },
       [&](std::uint64_t i) {
-        for (int k = 1; k < size(); ++k) receive(wrap(rank() - k), equal(Buffer::output, wrap(rank() - k)), i);
+        for (int k = 1; k < size(); ++k) land(wrap(rank() - k), equal(Buffer::output, wrap(rank() - k)), i);
       });
 }
 
@@ -134,7 +137,7 @@ void ScheduleWriter::all_to_allv() {
   };
   const auto out = [&](int peer) { return block(Buffer::input, shape_.send, peer); };
   const auto in = [&](int peer) { return block(Buffer::output, shape_.receive, peer); };
-  copy(out(rank()).place, in(rank()).place, out(rank()).bytes);
+  keep(out(rank()).place, in(rank()).place, out(rank()).bytes);
   if (size() == 1) return;
   std::uint64_t most = 1;
   for (int peer = 0; peer < size(); ++peer)
@@ -145,7 +148,7 @@ void ScheduleWriter::all_to_allv() {
         for (int k = 1; k < size(); ++k) send(wrap(rank() + k), out(wrap(rank() + k)), i);
       },
       [&](std::uint64_t i) {
-        for (int k = 1; k < size(); ++k) receive(wrap(rank() - k), in(wrap(rank() - k)), i);
+        for (int k = 1; k < size(); ++k) land(wrap(rank() - k), in(wrap(rank() - k)), i);
       });
 }
 

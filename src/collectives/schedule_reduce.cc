@@ -78,7 +78,7 @@ void ScheduleWriter::all_reduce_direct() {
     for (int k = 1; k < size(); ++k) send(wrap(rank() + k), part(Buffer::input, wrap(rank() + k)), i);
   };
   const auto gather = [&](std::uint64_t i) {
-    for (int k = 1; k < size(); ++k) receive(wrap(rank() - k), part(Buffer::output, wrap(rank() - k)), i);
+    for (int k = 1; k < size(); ++k) land(wrap(rank() - k), part(Buffer::output, wrap(rank() - k)), i);
   };
   const std::uint64_t count = pieces(part(Buffer::input, 0).bytes);  // no part is longer than the first
   ahead(count, scatter, [&](std::uint64_t i) {

@@ -69,6 +69,12 @@ class ScheduleWriter {
   // Piece `index` of a block, if it has so many.
   void send(int peer, const Block& block, std::uint64_t index);
   void receive(int peer, const Block& block, std::uint64_t index);
+  // The same, and a copy, of what stays as it is: no later step reads it there.
+  void land(int peer, const Block& block, std::uint64_t index);
+  void keep(Place from, Place into, std::uint64_t length);
+  // Of the own values, to where they belong: piece `index`, once it was sent, so that memory is read once.
+  void keep_piece(const Block& into, std::uint64_t index);
+  [[nodiscard]] bool outgrows_caches() const;
   void reduce_into(const Block& into, const Place& with, int peer, std::uint64_t index, Kind kind = Kind::reduce);
   void copy(Place from, Place into, std::uint64_t length);
   void finish(Place into, std::uint64_t length);

@@ -51,6 +51,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   bool test(OperationId id);
   Status wait(OperationId id);
   [[nodiscard]] Algorithm chosen(const Collective& call) const;
+  [[nodiscard]] std::uint64_t piece_of(const Collective& call) const;  // its longest message
 
   // ---- the end of the group ----
   // Looks whether another rank has given up, is gone, or whether the deadline has passed.

@@ -143,6 +143,27 @@ TEST(Custom, IsCalledInTheOrderOfRanksWhereThatIsAsked) {
   });
 }
 
+// Among 8 ranks of a host the longest message is shorter than that, but an element is never cut.
+TEST(Custom, TakesElementsAsLongAsASlot) {
+  GroupOptions options;
+  options.size = 8;
+  run_group(options, [](Engine&, Communicator& communicator) {
+    constexpr std::size_t kLong = 64 << 10, kCount = 3;
+    std::vector<std::uint8_t> values(kLong * kCount, static_cast<std::uint8_t>(1 << communicator.rank()));
+    Collective call{.kind = CollectiveKind::all_reduce, .count = kCount, .reduction = Reduction::custom};
+    call.input = call.output = values.data();
+    call.custom = {[](void* into, const void* a, const void* b, std::size_t count, void*) {
+                     for (std::size_t i = 0; i < count * kLong; ++i)
+                       static_cast<std::uint8_t*>(into)[i] = static_cast<std::uint8_t>(
+                           static_cast<const std::uint8_t*>(a)[i] | static_cast<const std::uint8_t*>(b)[i]);
+                   },
+                   nullptr, kLong};
+    const Status status = communicator.run(call);
+    ASSERT_TRUE(status) << status.to_string();
+    EXPECT_EQ(std::count(values.begin(), values.end(), 255), static_cast<std::ptrdiff_t>(values.size()));
+  });
+}
+
 TEST(Custom, TakesElementsOfAnySizeByEveryAlgorithm) {
   run_group(group(4, 128), [](Engine&, Communicator& communicator) {
     for (const CollectiveKind kind : kCombining)

@@ -50,8 +50,8 @@ INSTANTIATE_TEST_SUITE_P(Over, Switches, testing::ValuesIn(all_links()), [](cons
   return std::string(info.param.first.name) + "_" + std::to_string(info.param.second) + "_ranks";
 });
 
-// The longest message, as the communicator names it to one who asks for elements that do not fit in.
-std::uint64_t piece_of(Communicator& communicator) {
+// The longest element, as the communicator names it to one who asks for longer ones.
+std::uint64_t slot_of(Communicator& communicator) {
   Collective call{.kind = CollectiveKind::all_reduce, .reduction = Reduction::custom};
   call.custom = {[](void*, const void*, const void*, std::size_t, void*) {}, nullptr, std::size_t{1} << 30};
   const std::string said = communicator.run(call).message();
@@ -66,8 +66,11 @@ using Doing = std::pair<Algorithm, std::size_t>;
 
 class Finder {
  public:
-  Finder(Communicator& communicator, CollectiveKind kind, const std::vector<int>& groups)
-      : communicator_(communicator), kind_(kind), groups_(groups), piece_(piece_of(communicator)) {}
+  Finder(Communicator& communicator, CollectiveKind kind, const std::vector<int>& groups, bool mapped)
+      : communicator_(communicator),
+        kind_(kind),
+        groups_(groups),
+        piece_(mapped ? collectives::mapped_piece(communicator.size()) : slot_of(communicator)) {}
 
   // Elements, on both sides of each switch to another algorithm, and of the first two of each algorithm to more
   // messages: up to so many bytes in all, and to where blocks get their second or third piece.
@@ -148,7 +151,7 @@ TEST_P(Switches, GiveEveryValueBelowAtAndAbove) {
   run_group(options, [&](Engine&, Communicator& communicator) {
     std::call_once(once, [&] {
       for (const CollectiveKind kind : kMoving) {
-        Finder finder(communicator, kind, options.hosts);
+        Finder finder(communicator, kind, options.hosts, links.transports.front() == "shm" && !links.pairs);
         all.emplace_back(kind, finder.counts());
         if (kind == CollectiveKind::all_reduce && !links.pairs)  // which may be hierarchical at any size
           EXPECT_GE(finder.algorithms(), 2U) << "there is no size at which it takes another one";

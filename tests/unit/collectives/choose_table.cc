@@ -11,6 +11,7 @@ constexpr std::uint64_t kKiB = 1024;
 // The longest message that a communicator of so many ranks has unless told otherwise: of 8 for each other rank 16 MiB
 // have to hold all.
 std::uint64_t piece_of(int size, std::uint64_t most) {
+  if (most == 0) return mapped_piece(size);
   return std::min<std::uint64_t>(most, (16U << 20) / 8 / static_cast<std::uint64_t>(size - 1) / 64 * 64);
 }
 

@@ -47,10 +47,11 @@ TEST(Choose, TheTableHasEverySwitchOfFewBytes) {
   for (const Link& link : kLinks)
     for (const int size : kTableRanks) {
       const std::string cell = choices(CollectiveKind::all_reduce, size, link);
-      Algorithm last = choose(CollectiveKind::all_reduce, size, 0, kPiece, *link.costs);
+      const std::uint64_t piece = link.most_piece == 0 ? mapped_piece(size) : kPiece;
+      Algorithm last = choose(CollectiveKind::all_reduce, size, 0, piece, *link.costs);
       EXPECT_TRUE(cell.starts_with(to_string(last))) << cell;
       for (std::uint64_t bytes = 1; bytes < 2048; ++bytes) {
-        const Algorithm now = choose(CollectiveKind::all_reduce, size, bytes, kPiece, *link.costs);
+        const Algorithm now = choose(CollectiveKind::all_reduce, size, bytes, piece, *link.costs);
         if (now != last)
           EXPECT_NE(cell.find(std::to_string(bytes) + " " + std::string(to_string(now))), std::string::npos) << cell;
         last = now;
@@ -68,6 +69,19 @@ TEST(Choose, LetsFewLongMessagesComeIntoOneRankAtOnce) {
     // Over sockets 8 ranks that all send to all are slower than a ring, from blocks of two pieces on.
     EXPECT_EQ(choose(kind, 8, 8 << 20, kPiece, kNetwork), Algorithm::ring) << to_string(kind);
   }
+}
+
+// What all ranks of a host store into each other's slots before anybody reads it.
+TEST(Choose, KeepsTheSlotsOfAHostInItsCaches) {
+  for (int ranks = 2; ranks <= 64; ++ranks) {
+    const std::uint64_t piece = mapped_piece(ranks);
+    EXPECT_LE(piece, mapped_piece(ranks - 1)) << ranks;
+    EXPECT_EQ(piece % 64, 0U) << "an element of any type is cut";
+    if (piece > mapped_piece(64)) EXPECT_LE(piece * 8 * static_cast<unsigned>(ranks * (ranks - 1)), 8U << 20) << ranks;
+  }
+  EXPECT_EQ(mapped_piece(2), 64U << 10);
+  EXPECT_EQ(mapped_piece(4), 64U << 10);
+  EXPECT_EQ(mapped_piece(8), 16U << 10);
 }
 
 TEST(Choose, SendsLongBroadcastsThroughAChain) {

@@ -129,6 +129,46 @@ TEST(Schedule, MovesLongBlocksInPieces) {
     for (const std::uint64_t count : {64, 100, 257}) try_all(size, count, 4, count);
 }
 
+bool overlap(const Place& a, const Place& b, std::uint64_t bytes, std::uint64_t of_b) {
+  return a.buffer == b.buffer && a.at < b.at + of_b && b.at < a.at + bytes;
+}
+
+// A store past the caches makes who reads there next wait for memory: in no schedule that is one of its own steps.
+TEST(Schedule, StoresPastTheCachesOnlyWhatItReadsNoMore) {
+  std::size_t past = 0;
+  for (const CollectiveKind kind : kKinds)
+    for (const Algorithm algorithm : algorithms_of(kind))
+      for (const std::uint64_t count : {std::uint64_t{1} << 10, std::uint64_t{1} << 20})
+        for (int size = 2; size <= 9; ++size)
+          for (int rank = 0; rank < size; ++rank) {
+            Shape shape;
+            shape.kind = kind;
+            shape.algorithm = algorithm;
+            shape.rank = rank;
+            shape.size = size;
+            shape.root = size / 2;
+            shape.count = count;
+            shape.element_bytes = 8;
+            shape.piece_bytes = 1 << 20;
+            Schedule schedule;
+            make_schedule(shape, schedule);
+            for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
+              const Step& step = schedule.steps[i];
+              if (!step.past_caches) continue;
+              ++past;
+              ASSERT_GT(count, 1U << 10) << "a cache would have kept so little";
+              ASSERT_TRUE(step.kind == Step::Kind::receive || step.kind == Step::Kind::copy);
+              for (std::size_t later = i + 1; later < schedule.steps.size(); ++later) {
+                const Step& reader = schedule.steps[later];
+                const bool reads = reader.kind != Step::Kind::receive && reader.bytes != 0;
+                ASSERT_FALSE(reads && overlap(step.into, reader.from, step.bytes, reader.bytes))
+                    << to_string(kind) << " by " << to_string(algorithm) << ", rank " << rank << " of " << size;
+              }
+            }
+          }
+  EXPECT_GT(past, 1000U);
+}
+
 // What the model is for: with room for two messages a schedule that looks ahead stands still.
 TEST(Schedule, NeedsTheRoomThatItAsksFor) {
   Shape shape;
