@@ -101,3 +101,8 @@ function(fairway_test_cases name)
     set_tests_properties(${test} PROPERTIES LABELS "${labels}" TIMEOUT 3600 SKIP_RETURN_CODE 77 ${T_PROPERTIES})
   endforeach()
 endfunction()
+
+# Its cases once more in `make test-long`, with the short path off (tests/support/open_engine.h).
+function(fairway_test_ordinary name)
+  fairway_test_cases(${name} ${ARGN} NAME ${name}_ordinary LONG * PROPERTIES ENVIRONMENT FAIRWAY_TEST_ORDINARY_WAY=1)
+endfunction()

@@ -33,12 +33,16 @@ class Meter;
 enum class Operation : std::uint8_t {
   write,
   read,
-  send,       // a message and its receive, there and back: half of the round trip is reported
-  notify,     // a write with an event for the target, there and back: half of the round trip is reported
-  count,      // the same with a counter
-  fetch_add,  // of eight bytes; measured where it is named
+  send,        // a message and its receive, there and back: half of the round trip is reported
+  notify,      // a write with an event for the target, there and back: half of the round trip is reported
+  count,       // the same with a counter
+  fetch_add,   // of eight bytes; measured where it is named
+  send_local,  // as send, complete at the sender once its bytes are copied; measured where it is named
 };
 std::string name_of(Operation operation);
+inline bool sends(Operation operation) {
+  return operation == Operation::send || operation == Operation::send_local;
+}
 inline bool one_sided(Operation operation) {
   return operation == Operation::write || operation == Operation::read || operation == Operation::fetch_add;
 }

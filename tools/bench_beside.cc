@@ -119,7 +119,7 @@ class PeersRun {
     std::sort(theirs.begin(), theirs.end());
     std::sort(ours.begin(), ours.end());
     const std::size_t middle = theirs.size() / 2;
-    add({rival.tool, version_of(rival), rival.what, rival.path, size, rival.depth, theirs[middle], ours[middle],
+    add({rival.tool, version_of(rival), rival.test(), rival.path, size, rival.depth, theirs[middle], ours[middle],
          ratio});
     return true;
   }

@@ -11,8 +11,8 @@ namespace fairway::tool::bench {
 namespace {
 
 constexpr std::uint64_t kMost = std::uint64_t{64} << 30;  // bytes of a request
-constexpr Operation kOperations[] = {Operation::write,  Operation::read,  Operation::send,
-                                     Operation::notify, Operation::count, Operation::fetch_add};
+constexpr Operation kOperations[] = {Operation::write, Operation::read,      Operation::send,      Operation::notify,
+                                     Operation::count, Operation::fetch_add, Operation::send_local};
 
 }  // namespace
 
@@ -20,7 +20,7 @@ Result<Plan> plan_of(const BenchOptions& options, std::vector<std::uint64_t> siz
   Plan plan;
   plan.sizes = options.sizes.empty() ? std::move(sizes) : options.sizes;
   for (const Operation operation : kOperations)
-    if (options.operations.empty() ? operation != Operation::fetch_add
+    if (options.operations.empty() ? operation != Operation::fetch_add && operation != Operation::send_local
                                    : std::find(options.operations.begin(), options.operations.end(),
                                                name_of(operation)) != options.operations.end())
       plan.operations.push_back(operation);
@@ -57,7 +57,8 @@ void add_common_flags(CLI::App& command, BenchOptions& options) {
   add_sizes_flag(command, options);
   std::vector<std::string> names;
   for (const Operation each : kOperations) names.push_back(name_of(each));
-  add_names(command, "--operation", options.operations, "Operations (default: all but fetch_add)", names);
+  add_names(command, "--operation", options.operations, "Operations (default: all but fetch_add and send_local)",
+            names);
   command.add_option("--pages", options.pages, "Move this many scattered pages of that size in each request")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
   command.add_option("--depth", options.depth, "Writes or reads in flight at once; times are per operation")

@@ -127,10 +127,13 @@ class Path final : public Mover {
       case Operation::write:
       case Operation::read:
       case Operation::fetch_add: return move(batch, round);
-      case Operation::send: {
+      case Operation::send:
+      case Operation::send_local: {
         const auto answer = engine_.receive(peer_, kBackTag, back, options());
         if (!answer) return answer.status();
-        const auto out = engine_.send(peer_, kThereTag, from, options());
+        RequestOptions sent = options();
+        sent.local_completion = batch.operation == Operation::send_local;
+        const auto out = engine_.send(peer_, kThereTag, from, sent);
         if (!out) return out.status();
         if (settings_.sleeping) {
           if (Status status = finish(engine_, out); !status) return status;

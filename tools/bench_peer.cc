@@ -88,7 +88,7 @@ class Server {
     for (std::uint64_t i = 0; i < order.rounds; ++i) {
       if (operation == Operation::notify || counts_)
         if (Status status = answer_notification(order, i); !status) return status;
-      if (operation == Operation::send)
+      if (sends(operation))
         if (Status status = answer_message(order, i); !status) return status;
     }
     return {};
@@ -128,7 +128,9 @@ class Server {
     if (round + 1 < order.rounds)  // before the answer that the next message waits for
       expected_ = engine_.receive(peer_, kThereTag,
                                   {memory_.region.id, (round + 1) % order.places * order.size, order.size}, options);
-    return complete(engine_.send(peer_, kBackTag, place, options));
+    auto sent = options;
+    sent.local_completion = static_cast<Operation>(order.operation) == Operation::send_local;
+    return complete(engine_.send(peer_, kBackTag, place, sent));
   }
 
   // Until that one is complete. The next message may come before it: then its completion is kept.

@@ -131,6 +131,7 @@ std::vector<Rival> rivals() {
     all.push_back({"ucx_perftest", "ucx-utils", path, "ucp_put_lat", Operation::count});
     all.push_back({"ucx_perftest", "ucx-utils", path, "ucp_get", Operation::read});
     all.push_back({"ucx_perftest", "ucx-utils", path, "tag_lat", Operation::send});
+    all.push_back({"ucx_perftest", "ucx-utils", path, "tag_lat", Operation::send_local});
     all.push_back({"fi_pingpong", "libfabric-bin", path, "pingpong", Operation::send});
   }
   all.push_back({"iperf3", "iperf3", "tcp", "-P 1", Operation::write, true});
@@ -157,6 +158,10 @@ std::vector<Rival> rivals() {
   return all;
 }
 
+std::string Rival::test() const {
+  return operation == Operation::send_local ? what + " (local)" : what;
+}
+
 Result<double> run_rival(const Rival& rival, std::uint64_t size) {
   const int port = free_port();
   if (rival.tool == "ucx_perftest") return run_ucx(rival, size, port);
@@ -177,12 +182,12 @@ std::string version_of(const Rival& rival) {
 }
 
 std::string peer_head() {
-  return fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11} {:>11} {:>7}  {}\n", "tool", "its test", "path", "size",
+  return fmt::format("{:<14} {:<15} {:<5} {:>9} {:>11} {:>11} {:>7}  {}\n", "tool", "its test", "path", "size",
                      "its us", "ours us", "ratio", "95 %");
 }
 
 std::string peer_row(const PeerRow& row) {
-  return fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}  {}\n", row.tool, row.test, row.path,
+  return fmt::format("{:<14} {:<15} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}  {}\n", row.tool, row.test, row.path,
                      size_text(row.size), row.its_us, row.ours_us, row.ratio.median,
                      row.ratio.high > 0 ? fmt::format("{:.2f} to {:.2f}", row.ratio.low, row.ratio.high) : "-");
 }
@@ -193,7 +198,9 @@ std::string peer_end(const std::vector<std::string>& missing) {
   return text +
          "\nratio: theirs / ours, above 1 Fairway is faster. One at a time; ping-pongs tell half of a round trip. "
          "iperf3 streams\n"
-         "without waiting for an answer: its row is the time of so many bytes at its rate.\n";
+         "without waiting for an answer: its row is the time of so many bytes at its rate. (local): our send is "
+         "complete once its\n"
+         "bytes are copied, as theirs is (RequestOptions::local_completion).\n";
 }
 
 Fields fields(const PeerRow& row) {

@@ -14,13 +14,14 @@ struct Rival {
   std::string tool;              // as on PATH: "ucx_perftest"
   std::string package;           // Debian's package
   std::string path;              // "shm", "tcp", "verbs"
-  std::string what;              // "tag_lat", for the table
+  std::string what;              // "tag_lat"
   Operation operation;           // our equivalent
   bool rate = false;             // it measures the rate of large writes, not a time
   std::uint64_t depth = 1;       // operations in flight; the time is per operation
   std::string ours{}, theirs{};  // verbs: arguments that choose the port of each side; for UCX its environment
   std::string at = "127.0.0.1";  // the server's address
   [[nodiscard]] bool does(std::uint64_t size) const;
+  [[nodiscard]] std::string test() const;  // for the table: `what`, and how ours completes where that may be otherwise
 };
 std::vector<Rival> rivals();
 

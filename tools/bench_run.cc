@@ -93,6 +93,7 @@ std::string name_of(Operation operation) {
     case Operation::notify: return "notify";
     case Operation::count: return "count";
     case Operation::fetch_add: return "fetch_add";
+    case Operation::send_local: return "send_local";
   }
   return {};
 }

@@ -17,8 +17,8 @@ using Nonce = std::array<std::byte, 32>;
 
 // Versions of the wire format that an engine speaks, both ends included.
 struct VersionRange {
-  std::uint16_t min = 6;  // earlier versions were never released
-  std::uint16_t max = 6;
+  std::uint16_t min = 7;  // earlier versions were never released
+  std::uint16_t max = 7;
 };
 
 // Who opened the connection. Every proof covers it, so that one side's message cannot be replayed as the other's.

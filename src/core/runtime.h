@@ -90,6 +90,8 @@ class Executor {
   // steppers run meanwhile.
   virtual void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) = 0;
   virtual void wake_all(std::atomic<std::uint32_t>& word) = 0;
+  // That this process may use; 0: nobody counts them, as in the simulator.
+  [[nodiscard]] virtual unsigned cores() const { return 0; }
   // A caller has polled and found nothing. In the simulator, where only such calls tell of a program that polls, time
   // goes on by them.
   virtual void polled_in_vain() {}

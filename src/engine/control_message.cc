@@ -26,7 +26,11 @@ ByteReader body(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> format(const Hello& message) {
   return compose(MessageType::hello, [&](ByteWriter& writer) {
-    writer.put(message.worker).put(message.event_credits).put(message.record_bytes).put(message.unexpected_bytes);
+    writer.put(message.worker)
+        .put(message.cores)
+        .put(message.event_credits)
+        .put(message.record_bytes)
+        .put(message.unexpected_bytes);
     writer.put(message.scratch_offset);
     writer.put(static_cast<std::uint16_t>(message.transports.size()));
     for (const std::string& transport : message.transports) writer.put_text(transport);
@@ -68,6 +72,7 @@ std::optional<Hello> parse_hello(std::span<const std::byte> bytes) {
   ByteReader reader = body(bytes);
   Hello message;
   message.worker = reader.get<std::uint16_t>();
+  message.cores = reader.get<std::uint16_t>();
   message.event_credits = reader.get<std::uint32_t>();
   message.record_bytes = reader.get<std::uint32_t>();
   message.unexpected_bytes = reader.get<std::uint32_t>();

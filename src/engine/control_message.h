@@ -17,6 +17,7 @@ enum class MessageType : std::uint8_t { hello = 1, exchange, link_closed, revoke
 
 struct Hello {                          // the first message of a session, from both sides
   std::uint16_t worker = 0;             // the sender's worker that owns this session: whose keys to use
+  std::uint16_t cores = 0;              // that the sender's process may use; 0: it does not say
   std::uint32_t event_credits = 0;      // notifications the receiver of this may have outstanding at the sender
   std::uint32_t record_bytes = 0;       // the smallest message limit of the sender's devices that carry records
   std::uint32_t unexpected_bytes = 0;   // the sender's limit of unexpected messages

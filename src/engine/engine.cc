@@ -115,12 +115,12 @@ Result<Engine> EngineAccess::open(const EngineOptions& options, Runtime& runtime
   return Engine(std::move(state));
 }
 
-Result<Engine> Engine::open(const EngineOptions& options) {
+Result<Engine> EngineAccess::open(const EngineOptions& options, bool short_path) {
   if (const Status status = transport::check_names(options.transports); !status) return status;
   Result<engine::MachineDiscovery::Source> machine = machine_of(options.machine);
   if (!machine) return machine.status();
   auto owned = std::make_shared<OwnedRuntime>();
-  return EngineAccess::open(
+  return open(
       options, owned->runtime,
       [&options](transport::RegionTable& regions, Runtime& runtime) {
         const sys::LibraryLoading loading;  // of drivers and providers
@@ -134,7 +134,11 @@ Result<Engine> Engine::open(const EngineOptions& options) {
                                            {}},
                                           regions, runtime);
       },
-      std::move(*machine), owned);
+      std::move(*machine), owned, short_path);
+}
+
+Result<Engine> Engine::open(const EngineOptions& options) {
+  return EngineAccess::open(options, true);
 }
 
 void Engine::close() {

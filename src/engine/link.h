@@ -34,7 +34,8 @@ struct Link {
   transport::LinkId id;
   std::uint16_t transport = 0;  // index into the worker's
   transport::DeviceIndex device = 0;
-  std::uint16_t way = 0;   // as LinkView::way
+  std::uint16_t way = 0;  // as LinkView::way
+  bool one_of_way = false;
   std::uint64_t name = 0;  // of this epoch, agreed with the peer
   std::string text;        // "tcp/eth0/1", for people
   const transport::Capabilities* capabilities = nullptr;
@@ -93,7 +94,8 @@ struct Link {
     return place < rates.size() && rates[place].expected > 0 ? rates[place].expected : bytes_per_second;
   }
   [[nodiscard]] LinkView view() const {
-    return {capabilities, state == LinkState::ready, rate(kAnyNode), queued_bytes, free_slots(), transport, way};
+    return {capabilities, state == LinkState::ready, rate(kAnyNode), queued_bytes, free_slots(), transport, way,
+            one_of_way};
   }
 };
 

@@ -108,6 +108,7 @@ void LinkSet::on_link_up(std::uint16_t transport, const transport::Event& event)
   link.id = event.link;
   link.device = event.device;
   link.way = device.moved_by == transport::MovedBy::sockets ? static_cast<std::uint16_t>(event.device + 1) : 0;
+  link.one_of_way = few_cores_;
   link.name = event.value;
   link.text = std::string(parts_.transports[transport]->name()) + "/" + device.name + "/" + std::to_string(index);
   link.capabilities = &device.capabilities;

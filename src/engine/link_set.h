@@ -87,6 +87,10 @@ class LinkSet {
   // ---- control's words ----
   // The peer's hello: its transports, and where links are proven in its scratch region.
   void connect(std::span<const std::string> names, transport::Role role, RemoteRegionId scratch, std::uint64_t offset);
+  // Before it: how many cores each end has; 0: unknown.
+  void share_cores(unsigned here, unsigned there) {
+    few_cores_ = here > 0 && there > 0 && here <= kFewCores && there <= kFewCores;
+  }
   void refused(std::string why) { refusals_.push_back(std::move(why)); }
   void on_link_closed(const LinkClosed& message);
 
@@ -141,6 +145,7 @@ class LinkSet {
   std::uint64_t offset_there_ = 0;
   transport::Role role_ = transport::Role::initiator;
   bool begun_ = false, settled_ = false;
+  bool few_cores_ = false;                 // at both ends
   std::vector<std::uint16_t> connecting_;  // transports whose attempt has not ended
   std::vector<std::string> refusals_;
   std::vector<Link> links_;

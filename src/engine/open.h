@@ -26,6 +26,8 @@ struct EngineAccess {
   static Result<Engine> open(const EngineOptions& options, Runtime& runtime, const TransportFactory& transports,
                              engine::MachineDiscovery::Source machine = nullptr, std::shared_ptr<void> owner = nullptr,
                              bool short_path = true);
+  // Engine::open, where tests turn the short path off.
+  static Result<Engine> open(const EngineOptions& options, bool short_path);
 };
 
 }  // namespace fairway

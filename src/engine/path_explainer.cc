@@ -69,7 +69,9 @@ void PathExplainer::links(Explanation& out, const Route* chosen, std::uint64_t u
         case LinkState::proving: line.reason = "not verified yet"; break;
         case LinkState::ready:
           if (request != nullptr) line.reason = why_without(*request, i);
-          if (chosen != nullptr && line.reason.empty()) line.reason = "slower";
+          if (chosen != nullptr && line.reason.empty())
+            line.reason =
+                link.one_of_way ? "another socket of its interface takes it: both ends have few cores" : "slower";
           break;
         case LinkState::closing: line.reason = "down, being closed: " + link.down_reason.message(); break;
         case LinkState::closed: line.reason = "down: " + link.why_down(); break;

@@ -119,6 +119,7 @@ void Peer::enqueue_record(std::uint32_t record, std::uint32_t owner) {
 void Peer::open() {
   Hello hello;
   hello.worker = worker_.index();
+  hello.cores = static_cast<std::uint16_t>(std::min(worker_.services().runtime.executor.cores(), 0xffffu));
   hello.event_credits = notifier_.granted();
   hello.record_bytes = worker_.record_bytes();
   hello.unexpected_bytes = worker_.services().options.unexpected_bytes_per_peer;
@@ -176,6 +177,7 @@ void Peer::on_hello(const Hello& hello) {
   Status error;
   const RemoteRegionId scratch_there = worker_.remotes().import(owner_, *scratch, error);
   if (!error) links_.refused(error.message());
+  links_.share_cores(worker_.services().runtime.executor.cores(), hello.cores);
   links_.connect(hello.transports, info_.initiated_here ? transport::Role::initiator : transport::Role::acceptor,
                  scratch_there, hello.scratch_offset);
 }

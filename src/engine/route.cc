@@ -28,6 +28,18 @@ std::uint8_t together(std::span<const std::uint8_t> chosen, std::span<const Link
   return first;
 }
 
+// Of sockets over one interface with few cores at both ends, all but the first leave the choice.
+void keep_first_sockets(Route& choice, std::span<const LinkView> links) {
+  std::uint64_t others = 0;
+  for (const std::uint8_t i : choice.chosen())
+    for (const std::uint8_t first : choice.chosen())
+      if (links[i].one_of_way && links[i].way != 0 && first < i && links[first].way == links[i].way)
+        others |= std::uint64_t{1} << i;
+  const auto end = std::remove_if(choice.links.begin(), choice.links.begin() + choice.count,
+                                  [&](std::uint8_t i) { return (others >> i & 1) != 0; });
+  choice.count = static_cast<std::uint8_t>(end - choice.links.begin());
+}
+
 // The link with a free slot that would finish `bytes` more first; the best ranked of equals.
 int first_to_finish(const Route& route, std::span<const LinkView> links, std::uint64_t left) {
   int best = kNoLink;
@@ -98,6 +110,7 @@ Route route(const RouteRequest& request, std::span<const LinkView> links) {
     choice.links[0] = together(choice.chosen(), links, choice.links[0], request.bytes);
     choice.count = 1;
   }
+  if (choice.method == Method::native && choice.count > 1) keep_first_sockets(choice, links);
   if (choice.method != Method::none || by_cpu || !request.staged) return choice;
   Route through = route({request.op, request.bytes}, links);
   if (through.method != Method::none) through.method = Method::staged;

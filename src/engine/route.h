@@ -23,6 +23,7 @@ struct LinkView {
   std::uint32_t free_slots = 0;        // slices it takes now
   std::uint16_t rank = 0;              // of its transport: lower is better: shared memory, then sockets
   std::uint16_t way = 0;               // sockets over one interface have the same one; 0: it is like no other link
+  bool one_of_way = false;             // of those the first takes all that is large: more would cost cores that are few
 };
 
 struct RouteRequest {
@@ -58,6 +59,8 @@ inline constexpr std::uint64_t kStripeMinimum = 256 * 1024;
 // What is small keeps to one of the sockets over an interface while that has little more queued: frames leave in one
 // call there, acknowledgements ride on them, and the other sockets need no look.
 inline constexpr std::uint64_t kLittleQueued = 16 * 1024;
+// Where each end has no more cores, a second socket over an interface gains nothing: the kernel's copies fill them.
+inline constexpr unsigned kFewCores = 2;
 // A link slower than this fraction of the best would only finish late.
 inline constexpr std::uint64_t kSlowestPart = 8;
 

@@ -14,6 +14,7 @@ class Oversubscription {
  public:
   Oversubscription();
   bool detected(Time now);
+  [[nodiscard]] unsigned cores() const { return cores_; }  // that this process might use when this was made
 
   static constexpr Time kSampleEvery = 10 * kMillisecond;
 

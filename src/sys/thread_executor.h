@@ -17,6 +17,7 @@ class ThreadExecutor final : public Executor {
     futexes_.wait(word, seen, deadline);
   }
   void wake_all(std::atomic<std::uint32_t>& word) override { futexes_.wake_all(word); }
+  [[nodiscard]] unsigned cores() const override { return oversubscription_.cores(); }
   void run_all(std::size_t count, const std::function<void(std::size_t)>& job) override;
 
  private:

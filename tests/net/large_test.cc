@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "net/side.h"
+#include "support/open_engine.h"
 
 // One transfer of more bytes than 32 bits count.
 namespace fairway::net {
@@ -80,7 +81,7 @@ TEST_F(Large, MoreThan4GiBInOneWriteAreAllThere) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     there().enter();
     const Sparse memory;
-    auto engine = Engine::open(options_of("far", "10.77.1.2:0"));
+    auto engine = open_engine(options_of("far", "10.77.1.2:0"));
     if (memory.data() == nullptr || !engine) return line.write("no memory, or no engine");
     const auto region = engine->register_memory(memory.data(), kLarge, Access::write);
     if (!region || !engine->publish("memory", *region)) return line.write("no region");

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
+#include "support/open_engine.h"
+
 namespace fairway::net {
 namespace {
 
@@ -32,7 +34,7 @@ __attribute__((no_sanitize("thread"))) std::string compare(std::span<const std::
 void serve(ChildProcess::Line& line, const EngineOptions& options, const std::function<void()>& enter) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also when the test crashes
   enter();
-  auto engine = Engine::open(options);
+  auto engine = open_engine(options);
   if (!engine) return line.write("failed " + engine.status().to_string());
   constexpr std::uint64_t kAll = kBytes + 2 * kGuard;
   void* mapped = ::mmap(nullptr, kAll, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -96,7 +98,7 @@ bool Far::counted(std::uint32_t immediate, std::uint64_t at_least) {
 }
 
 Near::Near(const EngineOptions& options) {
-  auto made = Engine::open(options);
+  auto made = open_engine(options);
   opened = made.status();
   if (!made) return;
   engine = std::make_unique<Engine>(std::move(*made));

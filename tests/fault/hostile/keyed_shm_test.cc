@@ -14,6 +14,7 @@
 
 #include "scene.h"
 #include "seams.h"
+#include "support/open_engine.h"
 #include "support/sanitized.h"
 #include "transport/host/handshake.h"
 
@@ -145,7 +146,7 @@ TEST(KeyedShm, AHelloWithDescriptorsOfAWrongKindIsRefused) {
       for (const std::size_t place : {0u, 1u}) {
         wrong_fd = wrong.make();
         wrong_place = place;
-        auto engine = Engine::open(options_of("hostile", "shm"));
+        auto engine = open_engine(options_of("hostile", "shm"));
         const auto start = std::chrono::steady_clock::now();
         const auto met = engine->connect(address, milliseconds(3000));
         const bool soon = std::chrono::steady_clock::now() - start < milliseconds(2500);

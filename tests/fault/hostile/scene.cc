@@ -10,6 +10,7 @@
 
 #include <sched.h>
 
+#include "support/open_engine.h"
 #include "support/sanitized.h"
 
 namespace fairway::hostile {
@@ -60,7 +61,7 @@ Status finish(Engine& engine, const Result<TransferId>& id) {
 Keyed::Keyed(const std::string& transport, const std::string& address, std::chrono::milliseconds timeout) {
   EngineOptions options = options_of("peer", transport);
   options.peer_timeout = timeout;
-  auto opened = Engine::open(options);
+  auto opened = open_engine(options);
   if (!(why = opened.status())) return;
   engine = std::make_unique<Engine>(std::move(*opened));
   const auto met = engine->connect(address, kSoon);
@@ -94,7 +95,7 @@ Scene::Scene(const std::string& transport, const Attack& attack)
         if (!address.empty()) attack(line, address);
         line.read();
       }) {
-  auto opened = Engine::open(options_of("victim", transport));
+  auto opened = open_engine(options_of("victim", transport));
   if (!opened) {
     ADD_FAILURE() << opened.status().to_string();
     return;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "scene.h"
+#include "support/open_engine.h"
 
 // Attacks by a peer that does not know the job's key.
 namespace fairway::hostile {
@@ -152,7 +153,7 @@ TEST(Unauthenticated, TheSameConnectionsThatReachNobodyForComparison) {
 
 TEST(Unauthenticated, ARefusalForLackOfDescriptorsSaysSo) {
   Scene scene("tcp", [](ChildProcess::Line& line, const std::string& address) {
-    auto engine = Engine::open(options_of("late", "tcp"));
+    auto engine = open_engine(options_of("late", "tcp"));
     line.write("there");
     line.read();
     const auto met = engine->connect(address, milliseconds(500));

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "process/collectives/group.h"
+#include "support/open_engine.h"
 
 // Ranks that die, freeze, stay away or call something else: every other rank is told who, and can go on without.
 namespace fairway {
@@ -250,7 +251,7 @@ TEST(Mismatch, BadCallsAreRefusedAndHurtNobody) {
 }
 
 TEST(Join, ARankThatIsNotThereIsNamed) {
-  auto engine = Engine::open({});
+  auto engine = open_engine({});
   ASSERT_TRUE(engine);
   CommunicatorOptions options;
   options.timeout = std::chrono::milliseconds(300);
@@ -267,7 +268,7 @@ TEST_P(Failures, OperationsHaveTheirWholeTimeoutHoweverLateARankJoined) {
   for (int rank = 0; rank < 2; ++rank) {
     EngineOptions wanted;
     wanted.transports = failing(2, GetParam(), {}).transports;
-    engines.push_back(Engine::open(wanted).value());
+    engines.push_back(open_engine(wanted).value());
     addresses.push_back(engines.back().address());
   }
   std::vector<std::thread> threads;

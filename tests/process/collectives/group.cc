@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "collectives/nearness.h"
+#include "support/open_engine.h"
 
 namespace fairway {
 namespace {
@@ -36,7 +37,7 @@ void be_on(const GroupOptions& options, int rank) {
 
 int run_rank(const GroupOptions& options, int rank, const std::string& folder,
              const std::function<int(Engine& engine, Communicator& communicator)>& body) {
-  auto engine = Engine::open(engine_options(options, rank));
+  auto engine = open_engine(engine_options(options, rank));
   if (!engine) return std::fprintf(stderr, "%s\n", engine.status().to_string().c_str()), 3;
   const auto addresses = exchange_addresses(folder, rank, options.size, engine->address());
   if (!addresses) return std::fprintf(stderr, "%s\n", addresses.status().to_string().c_str()), 4;
@@ -55,7 +56,7 @@ void run_group(const GroupOptions& options, const RankBody& body) {
   for (int rank = 0; rank < options.size; ++rank) {
     EngineOptions wanted = engine_options(options, rank);
     wanted.loopback = loopback;
-    auto engine = Engine::open(wanted);
+    auto engine = open_engine(wanted);
     ASSERT_TRUE(engine) << engine.status().to_string();
     addresses.push_back(engine->address());
     engines.push_back(std::move(*engine));

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "process/cuda/gpu_pair.h"
+#include "support/open_engine.h"
 
 // Checksums of GPU memory and atomics on it, both executed by the engine of its owner.
 namespace fairway {
@@ -52,7 +53,7 @@ TEST_P(CudaDeviceOperations, AtomicsOfSeveralEnginesAreAllCounted) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i)
     threads.emplace_back([&, i] {
-      auto engine = Engine::open(options_of("adder" + std::to_string(i), transports()));
+      auto engine = open_engine(options_of("adder" + std::to_string(i), transports()));
       ASSERT_TRUE(engine);
       const auto peer = engine->connect(child_address_, kSoon);
       ASSERT_TRUE(peer);

@@ -15,6 +15,7 @@
 
 #include "process/control/child_process.h"
 #include "support/cuda/device_memory.h"
+#include "support/open_engine.h"
 
 // Two processes with GPU memory, on the stand-in driver, or on the one that FAIRWAY_CUDA_DRIVER names.
 namespace fairway::gpu_pair {
@@ -55,7 +56,7 @@ inline std::byte* make(DeviceMemory& gpus, const std::string& kind, int device) 
 inline void serve(ChildProcess::Line& line, const std::string& kind, const std::vector<std::string>& transports) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   DeviceMemory gpus;
-  auto engine = Engine::open(options_of("child", transports));
+  auto engine = open_engine(options_of("child", transports));
   if (!engine) return line.write(engine.status().to_string());
   const int device = gpus.devices() > 1 ? 1 : 0;
   std::byte* bytes = make(gpus, kind, device);
@@ -105,7 +106,7 @@ class GpuPair : public testing::Test {
     child_address_ = child_->read();
     ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
     gpus_ = std::make_unique<DeviceMemory>();
-    auto engine = Engine::open(options_of("parent", transports));
+    auto engine = open_engine(options_of("parent", transports));
     ASSERT_TRUE(engine) << engine.status().to_string();
     engine_ = std::make_unique<Engine>(std::move(*engine));
     const auto peer = engine_->connect(child_address_, kSoon);

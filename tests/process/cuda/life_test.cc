@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "process/cuda/gpu_pair.h"
+#include "support/open_engine.h"
 #include "sys/cuda_memory.h"
 
 // What a user does with GPU memory and streams while it is registered, and what is refused.
@@ -160,7 +161,7 @@ TEST_F(CudaLife, AKilledPeersOrdinaryMemoryIsAnEndOfThePeerAndNotOfTheSystem) {
     if (::mmap(nullptr, kLongToFree, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0) ==
         MAP_FAILED)
       return line.write("no memory");
-    auto engine = Engine::open(options_of("child"));
+    auto engine = open_engine(options_of("child"));
     if (!engine) return line.write(engine.status().to_string());
     const auto memory = engine->register_memory(bytes.data(), kMuch, Access::all);
     if (!memory || !engine->publish("memory", *memory)) return line.write("no memory");
@@ -198,8 +199,8 @@ TEST(CudaPins, HostMemoryIsPinnedByAGpuThatCopiesItAndNoOtherIsTouched) {
     cu->cuDevicePrimaryCtxRetain(&context, 1);
     cu->cuCtxPushCurrent_v2(context);
     cu->cuMemAlloc_v2(&memory, kBytes);
-    auto owner = Engine::open(options_of("owner", {"cuda", "tcp"})),
-         user = Engine::open(options_of("user", {"cuda", "tcp"}));
+    auto owner = open_engine(options_of("owner", {"cuda", "tcp"})),
+         user = open_engine(options_of("user", {"cuda", "tcp"}));
     if (!owner || !user) return line.write("no engines");
     std::vector<std::byte> host(kBytes);
     const auto far = owner->register_memory(reinterpret_cast<std::byte*>(memory), kBytes, Access::all);
@@ -246,7 +247,7 @@ TEST(CudaStrict, IsOffWhereNoMoreThanRegionsMayBeMapped) {
   EngineOptions options = options_of("strict");
   options.transports = {"cuda"};
   options.strict_isolation = true;
-  const auto engine = Engine::open(options);
+  const auto engine = open_engine(options);
   EXPECT_EQ(engine.status().code(), ErrorCode::unsupported);
   EXPECT_NE(engine.status().message().find("strict_isolation"), std::string::npos) << engine.status().to_string();
 }
@@ -256,7 +257,7 @@ TEST(CudaStrict, StagesGpuMemoryWhenNoTransportIsNamed) {
   DeviceMemory gpus;
   EngineOptions options = options_of("strict", {});
   options.strict_isolation = true;
-  auto engine = Engine::open(options);
+  auto engine = open_engine(options);
   ASSERT_TRUE(engine) << engine.status().to_string();
   std::byte* place = gpus.allocate(4096, 0);
   const auto region = engine->register_memory(place, 4096, Access::all);

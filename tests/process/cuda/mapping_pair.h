@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "process/cuda/gpu_pair.h"
+#include "support/open_engine.h"
 
 // A holder of mappings, and a child that owns what they reach.
 namespace fairway::gpu_pair {
@@ -24,7 +25,7 @@ inline constexpr std::uint64_t kSignal = kBytes - 64;  // where it lies in the c
 inline void obey(ChildProcess::Line& line, const std::string& kind, const std::vector<std::string>& transports) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   DeviceMemory gpus;
-  auto engine = Engine::open(options_of("owner", transports));
+  auto engine = open_engine(options_of("owner", transports));
   if (!engine) return line.write(engine.status().to_string());
   const int device = gpus.devices() > 1 ? 1 : 0;
   std::byte* bytes = make(gpus, kind, device);

@@ -1,6 +1,7 @@
 #include <ostream>
 
 #include "process/cuda/mapping_pair.h"
+#include "support/open_engine.h"
 
 // Regions that kernels reach by themselves: who holds what, how long, and how it ends.
 namespace fairway {
@@ -67,7 +68,7 @@ TEST_F(CudaMapping, EachOfTwoOfOneRegionIsHeldByItself) {
 TEST_F(CudaMapping, AKilledHolderHoldsNothingUp) {
   ChildProcess holder([](auto& line) {  // of this process's memory
     ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
-    auto engine = Engine::open(options_of("third"));
+    auto engine = open_engine(options_of("third"));
     const auto peer = engine->connect(line.read(), kSoon);
     const auto remote = engine->lookup(*peer, "mine", kSoon);
     const auto mapping = engine->map(*remote, 0);

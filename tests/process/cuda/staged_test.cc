@@ -6,6 +6,7 @@
 
 #include "conformance/local_links.h"
 #include "process/cuda/gpu_pair.h"
+#include "support/open_engine.h"
 
 // Device memory that goes through host memory of the engines': what the other tests of GPU memory do not ask.
 namespace fairway {
@@ -214,7 +215,7 @@ TEST_F(Staged, MorePeersThanRoomsAllComeToAnEnd) {
   std::vector<One> all;
   for (std::uint64_t i = 0; i < kEngines; ++i) {
     One one;
-    auto engine = Engine::open(options_of("parent" + std::to_string(i), kByTcp));
+    auto engine = open_engine(options_of("parent" + std::to_string(i), kByTcp));
     ASSERT_TRUE(engine);
     one.engine = std::make_unique<Engine>(std::move(*engine));
     const auto peer = one.engine->connect(child_address_, kSoon);
@@ -249,7 +250,7 @@ TEST_F(Staged, MorePeersThanRoomsAllComeToAnEnd) {
 // A host without a GPU reaches the GPU memory of one that has.
 TEST_F(Staged, AnEngineWithoutADeviceReachesADevicesMemory) {
   ASSERT_NO_FATAL_FAILURE(meet("malloc", kByTcp));
-  auto plain = Engine::open(options_of("plain", {"tcp"}));
+  auto plain = open_engine(options_of("plain", {"tcp"}));
   ASSERT_TRUE(plain);
   const auto peer = plain->connect(child_address_, kSoon);
   ASSERT_TRUE(peer);

@@ -18,6 +18,7 @@
 #include "process/control/child_process.h"
 #include "process/engine/soon.h"
 #include "support/at_length.h"
+#include "support/open_engine.h"
 
 // Links between two processes that are cut whenever it happens: while they are used, proven, made or closed, and
 // whichever side has heard of it.
@@ -34,7 +35,7 @@ EngineOptions patient(const std::string& name, const std::string& transport) {
 }
 
 void lend_a_page(ChildProcess::Line& line, const std::string& transport) {
-  auto engine = Engine::open(patient("child", transport));
+  auto engine = open_engine(patient("child", transport));
   if (!engine) return line.write(engine.status().to_string());
   const auto memory = engine->allocate(4096, Access::all);
   if (!memory || !engine->publish("memory", *memory)) return line.write("no memory");
@@ -80,7 +81,7 @@ class CutLinks : public testing::TestWithParam<std::string> {};
 TEST_P(CutLinks, AtAnyMomentComeBackAndNothingIsLostOrRepeated) {
   ChildProcess child([](auto& line) { lend_a_page(line, GetParam()); });
   const std::string address = child.read();
-  auto engine = Engine::open(patient("parent", GetParam()));
+  auto engine = open_engine(patient("parent", GetParam()));
   ASSERT_TRUE(engine) << engine.status().to_string();
   const auto peer = engine->connect(address, kSoon);
   ASSERT_TRUE(peer) << address << ": " << peer.status().to_string();

@@ -9,6 +9,7 @@
 #include "fairway/engine.h"
 
 #include "process/engine/soon.h"
+#include "support/open_engine.h"
 
 // An engine that closes at once when it was told of a write: its peer has written, and hears so.
 namespace fairway {
@@ -20,7 +21,7 @@ struct Leave : testing::TestWithParam<const char*> {
     options.name = name;
     options.progress = progress;
     options.transports = {GetParam()};
-    return Engine::open(options);
+    return open_engine(options);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Over, Leave, testing::Values("tcp", "shm"),

@@ -10,6 +10,7 @@
 
 #include "process/control/child_process.h"
 #include "process/engine/soon.h"
+#include "support/open_engine.h"
 
 // Whole engines in real processes: who is noticed, when, and under which name. transfers_test.cc moves bytes between
 // them.
@@ -37,7 +38,7 @@ std::optional<PeerEvent> next(Engine& engine, PeerEvent::Kind kind) {
 
 // Says its address, then "down <code>" once its peer is, then waits to be let go.
 void child_with(ChildProcess::Line& line, std::chrono::seconds peer_timeout) {
-  auto engine = Engine::open(options_of("child", peer_timeout));
+  auto engine = open_engine(options_of("child", peer_timeout));
   if (!engine) return line.write(engine.status().to_string());
   line.write(engine->address());
   const auto down = next(*engine, PeerEvent::Kind::down);
@@ -57,7 +58,7 @@ TEST(EngineProcess, AKilledPeerIsSeenAtOnceAndNamed) {
   constexpr std::chrono::seconds kBound(10);
   ChildProcess child([&](auto& line) { child_with(line, kBound); });
   const std::string address = child.read();
-  auto engine = Engine::open(options_of("parent", kBound));
+  auto engine = open_engine(options_of("parent", kBound));
   ASSERT_TRUE(engine) << engine.status().to_string();
   ASSERT_TRUE(meet(*engine, address));
   const auto up = next(*engine, PeerEvent::Kind::up);
@@ -78,7 +79,7 @@ TEST(EngineProcess, AKilledPeerIsSeenAtOnceAndNamed) {
 TEST(EngineProcess, AFrozenPeerIsDeadWithinTheBoundAndLearnsItOnThaw) {
   ChildProcess child(child_engine);
   const std::string address = child.read();
-  auto engine = Engine::open(options_of("parent"));
+  auto engine = open_engine(options_of("parent"));
   ASSERT_TRUE(engine) << engine.status().to_string();
   ASSERT_TRUE(meet(*engine, address));
   const auto frozen = std::chrono::steady_clock::now();
@@ -97,7 +98,7 @@ TEST(EngineProcess, AFrozenPeerIsDeadWithinTheBoundAndLearnsItOnThaw) {
 TEST(EngineProcess, AnEngineThatClosesIsSeenToClose) {
   ChildProcess child(child_engine);
   const std::string address = child.read();
-  auto engine = Engine::open(options_of("parent"));
+  auto engine = open_engine(options_of("parent"));
   ASSERT_TRUE(engine) << engine.status().to_string();
   ASSERT_TRUE(meet(*engine, address));
   engine->close();
@@ -110,7 +111,7 @@ TEST(EngineProcess, ConnectWithoutATransportBetweenProcessesSaysWhichWereTried) 
   const std::string address = child.read();
   EngineOptions options = options_of("parent");
   options.transports = {"loopback"};  // which the child has not
-  auto engine = Engine::open(options);
+  auto engine = open_engine(options);
   ASSERT_TRUE(engine) << engine.status().to_string();
   const auto peer = engine->connect(address, kSoon);
   EXPECT_EQ(peer.status().code(), ErrorCode::unsupported) << peer.status().to_string();

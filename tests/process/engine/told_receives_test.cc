@@ -15,6 +15,7 @@
 
 #include "process/control/child_process.h"
 #include "process/engine/soon.h"
+#include "support/open_engine.h"
 
 // Receives that the sender is told ahead, and that end while their messages are on the way.
 namespace fairway {
@@ -42,7 +43,7 @@ struct Ends {
 // Sends every message in order, four at a time, then how they ended.
 void send_all(ChildProcess::Line& line, const std::string& transport) {
   constexpr std::uint64_t kDepth = 4;
-  auto engine = Engine::open(linked_by("child", transport));
+  auto engine = open_engine(linked_by("child", transport));
   if (!engine) return line.write(engine.status().to_string());
   const auto memory = engine->allocate(kDepth * kMost, Access::none);
   line.write(engine->address());
@@ -79,7 +80,7 @@ class ToldReceives : public testing::TestWithParam<std::string> {};
 TEST_P(ToldReceives, ThatAreCancelledLeaveTheirMessagesToTheNextAndTheirMemoryAlone) {
   ChildProcess child([](auto& line) { send_all(line, GetParam()); });
   const std::string address = child.read();
-  auto engine = Engine::open(linked_by("parent", GetParam()));
+  auto engine = open_engine(linked_by("parent", GetParam()));
   ASSERT_TRUE(engine) << engine.status().to_string();
   const auto memory = engine->allocate(3 * kMost, Access::none);
   ASSERT_TRUE(memory);

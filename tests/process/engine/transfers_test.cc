@@ -18,6 +18,7 @@
 
 #include "process/control/child_process.h"
 #include "process/engine/soon.h"
+#include "support/open_engine.h"
 
 // Bytes between two real processes, over every transport that reaches another process, and what becomes of them when
 // one of the two dies.
@@ -40,7 +41,7 @@ void tell_unless_it_left(const char* what, const Status& status) {
 
 // Publishes its memory, says its address, and sends what it receives under tag 1 back under tag 2.
 void serve(ChildProcess::Line& line, const std::string& transport) {
-  auto engine = Engine::open(linked_by("child", transport));
+  auto engine = open_engine(linked_by("child", transport));
   if (!engine) return line.write(engine.status().to_string());
   const auto memory = engine->allocate(kBytes, Access::all);
   const auto letter = engine->allocate(kBytes, Access::none);
@@ -70,7 +71,7 @@ class TransferProcess : public testing::TestWithParam<std::string> {
     const std::string address = child_->read();
     EngineOptions options = linked_by("parent", GetParam());
     options.progress = Progress::caller;
-    auto engine = Engine::open(options);
+    auto engine = open_engine(options);
     ASSERT_TRUE(engine) << engine.status().to_string();
     engine_.emplace(std::move(*engine));
     const auto peer = engine_->connect(address, kSoon);
@@ -91,7 +92,7 @@ class TransferProcess : public testing::TestWithParam<std::string> {
 TEST_P(TransferProcess, EveryByteComesBackAsItWasSentInWhateverShape) {
   ChildProcess child([](auto& line) { serve(line, GetParam()); });
   const std::string address = child.read();
-  auto engine = Engine::open(linked_by("parent", GetParam()));
+  auto engine = open_engine(linked_by("parent", GetParam()));
   ASSERT_TRUE(engine) << engine.status().to_string();
   const auto peer = engine->connect(address, kSoon);
   ASSERT_TRUE(peer) << peer.status().to_string();
@@ -154,10 +155,10 @@ TEST_P(TransferProcess, ACallerWhoSleepsOnTheDescriptorIsWokenByWhatComes) {
 // A transport may leave out what wakes a sleeper while its caller polls. What comes late finds it asleep.
 TEST_P(TransferProcess, ACallerWhoSleepsAfterALongTimeOfPollingIsWokenByWhatComes) {
   if (GetParam().starts_with("fabric")) GTEST_SKIP() << "between two engines of one process: sockets and shared memory";
-  auto other = Engine::open(linked_by("other", GetParam()));
+  auto other = open_engine(linked_by("other", GetParam()));
   EngineOptions options = linked_by("here", GetParam());
   options.progress = Progress::caller;
-  auto here = Engine::open(options);
+  auto here = open_engine(options);
   ASSERT_TRUE(other && here);
   const auto peer = here->connect(other->address(), kSoon);
   ASSERT_TRUE(peer) << peer.status().to_string();
@@ -225,7 +226,7 @@ TEST_P(TransferProcess, AKilledPeerEndsEveryTransferAndItsSuccessorIsUsable) {
   ChildProcess first([](auto& line) { serve(line, GetParam()); });
   ChildProcess second([](auto& line) { serve(line, GetParam()); });
   const std::string address = first.read(), next_address = second.read();
-  auto engine = Engine::open(linked_by("parent", GetParam()));
+  auto engine = open_engine(linked_by("parent", GetParam()));
   ASSERT_TRUE(engine) << engine.status().to_string();
   const auto peer = engine->connect(address, kSoon);
   ASSERT_TRUE(peer) << peer.status().to_string();
@@ -268,12 +269,12 @@ std::size_t descriptors() {
 
 TEST_P(TransferProcess, ManyConnectionsLeaveNoDescriptorBehind) {
   ChildProcess child([](auto& line) {
-    auto engine = Engine::open(linked_by("child", GetParam()));
+    auto engine = open_engine(linked_by("child", GetParam()));
     line.write(engine ? engine->address() : engine.status().to_string());
     line.read();
   });
   const std::string address = child.read();
-  auto engine = Engine::open(linked_by("parent", GetParam()));
+  auto engine = open_engine(linked_by("parent", GetParam()));
   ASSERT_TRUE(engine) << engine.status().to_string();
   std::size_t before = 0;
   for (int i = 0; i < 220; ++i) {
@@ -304,7 +305,7 @@ INSTANTIATE_TEST_SUITE_P(Over, TransferProcess, testing::ValuesIn(transports()),
 TEST(Memory, WhatNoCpuReachesIsRefusedAtOnce) {
   EngineOptions options;
   options.transports = {"tcp"};
-  auto engine = Engine::open(options);
+  auto engine = open_engine(options);
   ASSERT_TRUE(engine) << engine.status().to_string();
   constexpr std::size_t kPage = 4096;
   auto* const pages =

@@ -15,6 +15,7 @@
 
 #include "process/control/child_process.h"
 #include "process/leaks/held.h"
+#include "support/open_engine.h"
 
 // Connecting and disconnecting, ten thousand times where FAIRWAY_CONNECTS says so, leaves nothing behind on either
 // side; neither do peers that are killed.
@@ -53,7 +54,7 @@ Held settled(const Held& wanted, const std::function<Held()>& look) {
 
 // An engine that publishes memory and says its address; then `next` has the line.
 void stay(ChildProcess::Line& line, const std::string& transport, const std::function<void()>& next) {
-  auto engine = Engine::open(options_of("stays", transport));
+  auto engine = open_engine(options_of("stays", transport));
   const auto region = engine ? engine->allocate(kSize, Access::all) : Result<Region>(engine.status());
   if (!region || !engine->publish("memory", *region)) return line.write("failed " + region.status().to_string());
   line.write(engine->address());
@@ -86,7 +87,7 @@ TEST_P(Leaks, NothingOfAConnectionStaysOnEitherSide) {
     child.write("held");
     return Held::of(child.read());
   };
-  auto engine = Engine::open(options_of("comes and goes", GetParam()));
+  auto engine = open_engine(options_of("comes and goes", GetParam()));
   ASSERT_TRUE(engine) << engine.status().to_string();
   const auto ours = engine->allocate(kSize, Access::none);
   ASSERT_TRUE(ours);
@@ -124,7 +125,7 @@ TEST_P(Leaks, NothingOfAKilledPeerStays) {
       line.write("killed");
     }
   });
-  auto engine = Engine::open(options_of("outlives", transport));
+  auto engine = open_engine(options_of("outlives", transport));
   ASSERT_TRUE(engine) << engine.status().to_string();
   const auto ours = engine->allocate(kSize, Access::none);
   ASSERT_TRUE(ours);

@@ -10,6 +10,7 @@
 #include "fairway/engine.h"
 
 #include "process/control/child_process.h"
+#include "support/open_engine.h"
 
 // Memory beyond what a control group allows is an error. The kernel would say nothing and kill.
 namespace fairway {
@@ -60,7 +61,7 @@ void allocate_what_is_asked(ChildProcess::Line& line, const Group& group) {
   group.enter();
   EngineOptions options;
   options.name = "limited";
-  auto engine = Engine::open(options);
+  auto engine = open_engine(options);
   if (!engine) return line.write("no engine: " + engine.status().to_string());
   line.write("open");
   for (std::string asked = line.read(); !asked.empty(); asked = line.read()) {

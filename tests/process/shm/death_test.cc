@@ -12,6 +12,7 @@
 #include "fairway/engine.h"
 
 #include "process/control/child_process.h"
+#include "support/open_engine.h"
 
 // How soon the end of a killed process is told, and what of it is the kernel's: its memory is freed before its sockets
 // are closed, and only then can anybody know. FAIRWAY_KILLS: so many, in place of 12.
@@ -34,7 +35,7 @@ EngineOptions options_of(const std::string& name, const std::string& transport) 
 }
 
 void serve(ChildProcess::Line& line, const std::string& transport, std::size_t size) {
-  auto engine = Engine::open(options_of("child", transport));
+  auto engine = open_engine(options_of("child", transport));
   const auto memory = engine->allocate(size, Access::all);
   if (!memory || !engine->publish("memory", *memory)) return line.write("");
   line.write(engine->address());
@@ -47,7 +48,7 @@ struct Told {
 
 // One kill; the child was forked before this process had a thread.
 void kill_one(ChildProcess& child, const std::string& transport, Told& told) {
-  auto engine = Engine::open(options_of("parent", transport));
+  auto engine = open_engine(options_of("parent", transport));
   const auto peer = engine->connect(child.read(), kBound);
   ASSERT_TRUE(peer && engine->lookup(*peer, "memory", kBound)) << peer.status().to_string();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -17,6 +17,7 @@
 #include "fairway/engine.h"
 
 #include "process/control/child_process.h"
+#include "support/open_engine.h"
 
 // Engine::map for CPUs: a peer's memory, by loads and stores. Who holds what, how long, and how it ends.
 namespace fairway::shm_map {
@@ -45,7 +46,7 @@ std::atomic_ref<std::uint64_t> word(std::byte* at) {
 //   word <n>         word n of its memory
 //   close            closes its engine
 void own(ChildProcess::Line& line, Access access, bool ordinary) {
-  auto engine = Engine::open(options_of("owner"));
+  auto engine = open_engine(options_of("owner"));
   if (!engine) return line.write(engine.status().to_string());
   std::vector<std::byte> heap(ordinary ? kBytes : 0);
   const auto memory =
@@ -75,7 +76,7 @@ class ShmMapping : public testing::Test {
   void meet(Access access = Access::all, bool ordinary = false, bool strict = false) {
     child_ = std::make_unique<ChildProcess>([=](auto& line) { own(line, access, ordinary); });
     const std::string address = child_->read();
-    auto opened = Engine::open(options_of("holder", strict));
+    auto opened = open_engine(options_of("holder", strict));
     ASSERT_TRUE(opened) << opened.status().to_string();
     engine_ = std::make_unique<Engine>(std::move(*opened));
     const auto peer = engine_->connect(address, kSoon);
@@ -165,14 +166,14 @@ TEST_F(ShmMapping, EachOfTwoOfOneRegionIsHeldByItself) {
 
 TEST_F(ShmMapping, AKilledHolderHoldsNothingUpAndAFrozenOneIsNamed) {
   ChildProcess holder([](auto& line) {  // of this process's memory
-    auto engine = Engine::open(options_of("third"));
+    auto engine = open_engine(options_of("third"));
     const auto peer = engine->connect(line.read(), kSoon);
     const auto remote = engine->lookup(*peer, "mine", kSoon);
     const auto mapping = engine->map(*remote, kCpu, kSoon);
     line.write(mapping ? "mapped" : mapping.status().to_string());
     (void)line.read();
   });
-  auto opened = Engine::open(options_of("owner"));
+  auto opened = open_engine(options_of("owner"));
   ASSERT_TRUE(opened);
   const auto mine = opened->allocate(kBytes, Access::all);
   ASSERT_TRUE(mine && opened->publish("mine", *mine));
@@ -244,7 +245,7 @@ TEST_F(ShmMapping, StrictIsolationRefusesIt) {
 TEST_F(ShmMapping, WithoutTheTransportThereIsNone) {
   EngineOptions options = options_of("alone");
   options.transports = {"tcp"};
-  auto engine = Engine::open(options);
+  auto engine = open_engine(options);
   ASSERT_TRUE(engine);
   const auto memory = engine->allocate(4096, Access::all);
   const auto refused = engine->map(*memory, kCpu);
@@ -253,7 +254,7 @@ TEST_F(ShmMapping, WithoutTheTransportThereIsNone) {
 }
 
 TEST_F(ShmMapping, OwnMemoryIsHeldLikeAPeers) {
-  auto engine = Engine::open(options_of("alone"));
+  auto engine = open_engine(options_of("alone"));
   ASSERT_TRUE(engine);
   const auto memory = engine->allocate(4096, Access::all);
   ASSERT_TRUE(memory);
@@ -273,7 +274,7 @@ TEST_F(ShmMapping, OwnMemoryIsHeldLikeAPeers) {
 
 // Two engines of one process meet by shm like any two.
 TEST_F(ShmMapping, OfAnotherEngineOfTheProcessToo) {
-  auto one = Engine::open(options_of("one")), other = Engine::open(options_of("other"));
+  auto one = open_engine(options_of("one")), other = open_engine(options_of("other"));
   ASSERT_TRUE(one && other);
   const auto memory = other->allocate(4096, Access::all);
   ASSERT_TRUE(memory && other->publish("memory", *memory));

@@ -16,6 +16,7 @@
 #include "fairway/engine.h"
 
 #include "process/control/child_process.h"
+#include "support/open_engine.h"
 
 // What two processes of one host share, when the kernel or the memory's owner does not lend all that they could have.
 namespace fairway {
@@ -47,7 +48,7 @@ enum class Lends { own_allocation, sealed_file, unsealed_file, ordinary, nothing
 
 void serve(ChildProcess::Line& line, Lends lends) {
   if (lends == Lends::nothing_at_all) ::prctl(PR_SET_DUMPABLE, 0);
-  auto engine = Engine::open(options_of("child"));
+  auto engine = open_engine(options_of("child"));
   if (!engine) return line.write(engine.status().to_string());
   std::vector<std::byte> ordinary;
   Result<Region> memory = Status(ErrorCode::closed, "not made");
@@ -79,7 +80,7 @@ struct Meeting {
   explicit Meeting(const std::string& address, Progress progress = Progress::threads) {
     EngineOptions options = options_of("parent");
     options.progress = progress;
-    auto opened = Engine::open(options);
+    auto opened = open_engine(options);
     if (!opened) return;
     engine = std::make_unique<Engine>(std::move(*opened));
     if (const auto met = engine->connect(address, kSoon)) peer = *met;
@@ -179,7 +180,7 @@ TEST(ShmRefused, StrictIsolationMapsNothingAndAttachesToNothing) {
   const std::string address = child.read();
   EngineOptions options = options_of("strict");
   options.strict_isolation = true;
-  auto engine = Engine::open(options);
+  auto engine = open_engine(options);
   ASSERT_TRUE(engine);
   const auto peer = engine->connect(address, kSoon);
   ASSERT_TRUE(peer) << peer.status().to_string();

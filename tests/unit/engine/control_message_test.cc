@@ -41,7 +41,7 @@ std::vector<Kind> kinds() {
     return message && type ? std::optional(format(*type, *message)) : std::nullopt;
   };
   return {
-      {"hello", MessageType::hello, format(Hello{3, 64, 1024, 65536, 192, {"tcp", "verbs"}, some}),
+      {"hello", MessageType::hello, format(Hello{3, 2, 64, 1024, 65536, 192, {"tcp", "verbs"}, some}),
        rewrite(parse_hello)},
       {"exchange", MessageType::exchange, format(Exchange{"tcp", some}), rewrite(parse_exchange)},
       {"link_closed", MessageType::link_closed, format(LinkClosed{"tcp", 99, 7}), rewrite(parse_link_closed)},

@@ -188,5 +188,19 @@ TEST_F(LinksOfAPeer, ThatNoTransportMakesAreToldWithTheReason) {
   EXPECT_NE(none.find("wire: no such port"), std::string::npos);
 }
 
+TEST_F(LinksOfAPeer, KeepToOneSocketOfAnInterfaceOnlyWhereBothEndsSayThatTheyHaveFewCores) {
+  connect();
+  const auto keeps = [&](unsigned here, unsigned there) {
+    links->share_cores(here, there);
+    up();
+    return (*links)[0].view().one_of_way;
+  };
+  EXPECT_TRUE(keeps(kFewCores, 1));
+  EXPECT_FALSE(keeps(kFewCores, kFewCores + 1));
+  EXPECT_FALSE(keeps(kFewCores + 1, kFewCores));
+  EXPECT_FALSE(keeps(0, 1)) << "unknown";
+  EXPECT_FALSE(keeps(1, 0));
+}
+
 }  // namespace
 }  // namespace fairway::engine

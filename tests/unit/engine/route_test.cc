@@ -57,6 +57,20 @@ TEST(Route, WhatIsSmallKeepsToOneSocketOfAnInterfaceWhileThatHasLittleToDo) {
   EXPECT_EQ(route({Op::write, kStripeMinimum + 1, 1}, links.views).count, 3);
 }
 
+TEST(Route, WhereCoresAreFewOneSocketOfEachInterfaceTakesWhatIsLarge) {
+  Links links(5);
+  for (std::size_t i = 0; i < 4; ++i) links.views[i].way = static_cast<std::uint16_t>(1 + i / 2);
+  const auto takes = [&] { return chosen(route({Op::write, kStripeMinimum + 1, 1}, links.views)); };
+  EXPECT_EQ(takes(), (std::vector<int>{0, 1, 2, 3, 4}));
+  for (LinkView& view : links.views) view.one_of_way = true;
+  EXPECT_EQ(takes(), (std::vector<int>{0, 2, 4})) << "the last is no socket";
+  links.views[0].queued_bytes = 64 << 20;
+  EXPECT_EQ(takes(), (std::vector<int>{2, 4, 0})) << "also while it has more to do than the other";
+  EXPECT_EQ(chosen(route({Op::write, 8, 1}, links.views)), std::vector<int>{1}) << "what is small need not wait for it";
+  links.views[0].usable = false;
+  EXPECT_EQ(takes(), (std::vector<int>{1, 2, 4})) << "the next takes over";
+}
+
 TEST(Route, LargeTransfersTakeEveryLinkBestFirst) {
   Links links(3);
   links.views[1].bytes_per_second *= 2;
