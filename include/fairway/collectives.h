@@ -95,8 +95,8 @@ struct Collective {
   bool reproducible = false;
   CustomReduction custom = {};  // Reduction::custom; the same on every rank
   // Reduction::premul_sum, else 1: by what this rank's input is multiplied, as by ncclRedOpCreatePreMulSum. Ranks may
-  // have different ones. Products are computed in f64 for f64, else in f32 (the factor, too), and rounded to the type.
-  // 0, infinities and NaN give what IEEE 754 says. The input stays as it is, unless it is in place.
+  // have different ones. Products are of f64 for f64, else of f32 (the factor, too), and rounded to the type, as IEEE
+  // 754 says. The input stays as it is, unless it is in place.
   double factor = 1;
 };
 
@@ -150,6 +150,13 @@ struct GpuOptions {
   std::string table = {};          // file; empty: one in the user's cache, for these GPUs and versions
   std::uint64_t windows_from = 0;  // bytes that a rank gets, of which windows are read; 0: as measured, on every rank
   std::uint64_t meet_from = 0;     // bytes of all blocks, of which one warp waits for the others first; 0: none
+};
+
+struct StreamMessage {   // of stream_messages(), to or from `peer`
+  void* data = nullptr;  // what is sent is only read
+  std::size_t size_bytes = 0;
+  int peer = 0;
+  bool receives = false;
 };
 
 using OperationId = NumberId<struct OperationOfId>;  // of a communicator, from 1, the same on every rank
@@ -208,7 +215,7 @@ class FAIRWAY_API Communicator {
   Status wait(OperationId operation);
 
   // ---- GPU memory, among at most 8 ranks of one host whose GPUs reach each other ----
-  // Collective: each rank with its GPU, as CUDA numbers them. Takes 15.9 MiB of its memory, and milliseconds (with NCCL
+  // Collective: each rank with its GPU, as CUDA numbers them. Takes 25 MiB of its memory, and milliseconds (with NCCL
   // more of both); may wait for running kernels. unsupported, on every rank: one of them cannot, and which.
   Status use_gpu(int gpu, const GpuOptions& options = {});
   // Collective, after use_gpu(): measures operations of up to so many bytes by Fairway and NCCL in turns; rank 0 writes
@@ -223,11 +230,13 @@ class FAIRWAY_API Communicator {
   Result<WindowId> register_window(void* memory, std::uint64_t size_bytes);
   Status deregister_window(WindowId window);
   // Enqueues an operation on a CUDA stream of that GPU (cudaStream_t, not the default one), also during capture. The
-  // host does not wait. Every rank makes the same calls in the same order, on streams of the same pattern: barrier,
-  // all_reduce, broadcast, all_gather, reduce_scatter, all_to_all. The timeout begins when the GPU does. After failures
-  // those that wait end soon, later ones at once, and the memory of any is undefined. Let the streams end before the
-  // communicator does, and launch no graph after it.
+  // host does not wait. Every rank makes the same calls in the same order, on streams of the same pattern. The timeout
+  // begins when the GPU does. After failures those that wait end soon, later ones at once, and the memory of any is
+  // undefined. Let the streams end before the communicator does, and launch no graph after it.
   Status stream_run(const Collective& operation, void* stream);
+  // The same of messages, which only their two ranks call: a group travels at once. The pair's streams meet in the
+  // order of their first message, and the messages of a stream one after the other; both ranks name the same size.
+  Status stream_messages(std::span<const StreamMessage> group, void* stream, Timeout timeout = Timeout{0});
   // Ok, or how an operation on a stream has failed, as far as this rank knows: look once the stream has ended, and with
   // Progress::caller now and then before, so that kernels end soon after a rank has died.
   Status stream_status();
@@ -248,8 +257,7 @@ class FAIRWAY_API Communicator {
   bool test(MessageId message);
   Status wait(MessageId message, std::size_t* received = nullptr);
 
-  // Ranks with the same color >= 0 form a new communicator, in the order of (key, rank). Collective. A rank with a
-  // negative color takes part and gets not_found.
+  // Collective: ranks of the same color >= 0 form a communicator, in the order of (key, rank); others get not_found.
   Result<Communicator> split(int color, int key = 0);
   // A communicator of the ranks that still live, in the same order; all of them call it, also after an error. `without`
   // leaves out ranks that live, such as one that froze; those must not call it. Errors as create(); if another rank
@@ -294,8 +302,7 @@ struct RankProgress {
   int stream = -1;      // -1: on host memory. Else of a stream or capture, numbered as they were first used, on which
   std::uint64_t call = 0;  // kernels tell, after a millisecond of waiting, in which operation they wait and for whom
 };
-// Of all ranks of this user on this host, and of each stream on which they waited, ordered by communicator, stream and
-// rank. Any process may ask; no rank is disturbed.
+// Of all ranks of this user on this host, and of each stream on which they waited, by communicator, stream and rank.
 FAIRWAY_API std::vector<RankProgress> progress_of_ranks();
 // Who is at fault where a rank of a communicator has waited for so long: "rank 2 never entered all_reduce 1841".
 FAIRWAY_API std::vector<std::string> who_hangs(const std::vector<RankProgress>& ranks, double patience_seconds = 0);

@@ -43,6 +43,9 @@ Status Communicator::deregister_window(WindowId window) {
 Status Communicator::stream_run(const Collective& operation, void* stream) {
   return state_->gpu.run(operation, stream);
 }
+Status Communicator::stream_messages(std::span<const StreamMessage> group, void* stream, Timeout timeout) {
+  return state_->gpu.run_messages(group, stream, timeout);
+}
 Status Communicator::stream_status() {
   return state_->gpu.status();
 }

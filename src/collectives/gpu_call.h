@@ -8,6 +8,9 @@
 // same build read it.
 namespace fairway::collectives::gpu {
 
+// Of messages, in reports and in what ranks tell: behind the last CollectiveKind.
+inline constexpr std::uint32_t kMessageKind = 10;
+
 // How the bytes of an operation travel.
 enum class Way : std::uint8_t {
   one_shot,  // every rank sends what it has for another to that one
@@ -31,6 +34,9 @@ enum class Work : std::uint8_t {
   reduce_to_all,   // all_reduce
   reduce_to_each,  // reduce_scatter
   mark,            // not even a round: what another library did has ended
+  // Of the further kernels alone:
+  reduce_to_root,  // reduce
+  blocks,          // gather, scatter, all_to_allv: a block of any size for each rank
 };
 
 enum class Combine : std::uint8_t { sum, product, min, max, average };
@@ -52,6 +58,8 @@ struct Report {
   std::uint32_t entered;  // late: whether the peer has entered it
   std::uint32_t kind;     // CollectiveKind
   std::uint64_t number;   // of the operation, as the host started it, or captured it
+  // mismatch of an all_to_allv: bytes that each rank has for this one, and that this one expects of it
+  std::uint64_t sent[kMostRanks], expected[kMostRanks];
 };
 
 // What a kernel tells other processes of its place, in a page of the rank's ProgressFile: they read it without
@@ -211,5 +219,37 @@ struct ReadCall {
   std::uint64_t phases_at;                  // PhaseHead of the place
   std::uint32_t ends;                       // the operation ends with this kernel; 0: others of it follow
 };
+
+// The argument of a further kernel. By rank: how many bytes this one has for it, and gets, and where in its memory.
+struct FurtherCall {
+  Call call;
+  std::uint64_t sends[kMostRanks], send_at[kMostRanks], takes[kMostRanks], take_at[kMostRanks];
+  std::uint64_t sizes_at;  // SizesHead of the place
+  double factor;           // 1, or by what the input is multiplied
+  std::uint32_t sized;     // 1: no rank knows the other ranks' sizes, which decide how many rounds there are
+};
+
+// Of each place, written by other ranks: in turns of calls, by sender, what it has for this rank and the most that it
+// has for any or gets from any, in pairs of words of which each has the call in its upper half: see size_word().
+struct SizesHead {
+  std::uint64_t words[2][kMostRanks][4];
+};
+FAIRWAY_IN_KERNELS std::uint64_t size_word(std::uint32_t call, std::uint64_t size, bool upper) {
+  return static_cast<std::uint64_t>(call) << 32 | (upper ? size >> 32 : size & 0xFFFFFFFF);
+}
+
+// A message: its place's head and what lies there are of these two ranks alone, so call.place_at is, too.
+struct MessageCall {
+  Call call;               // blocks: of this message. input or output, by who sends
+  std::uint64_t heard_at;  // of the sender's memory: a word for each channel
+  std::uint32_t peer, sends;
+};
+// Of one kernel, which all travel at once. As many arguments as every driver takes.
+inline constexpr unsigned kMessagesAtOnce = 8, kMessageBlocks = 24;
+struct MessagesCall {
+  MessageCall each[kMessagesAtOnce];
+  std::uint32_t count;
+};
+static_assert(sizeof(MessagesCall) <= 4096);
 
 }  // namespace fairway::collectives::gpu

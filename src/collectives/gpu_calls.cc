@@ -32,6 +32,21 @@ std::uint64_t digest_of_call(const Collective& call) {
   return digest_of(header);
 }
 
+// Whether a rank has memory for it.
+struct Uses {
+  bool input = false, output = false;
+};
+Uses uses_of(const Collective& call, int rank) {
+  const auto any = [](const Blocks& blocks) {
+    return std::any_of(blocks.counts.begin(), blocks.counts.end(), [](std::size_t count) { return count != 0; });
+  };
+  if (call.kind == CollectiveKind::all_to_allv) return {any(call.send), any(call.receive)};
+  if (call.kind == CollectiveKind::barrier || call.count == 0) return {};
+  const bool here = rank == call.root;
+  return {(call.kind != CollectiveKind::broadcast && call.kind != CollectiveKind::scatter) || here,
+          (call.kind != CollectiveKind::reduce && call.kind != CollectiveKind::gather) || here};
+}
+
 std::string call_name(const gpu::Report& report) {
   return std::string(to_string(static_cast<CollectiveKind>(report.kind)));
 }
@@ -85,7 +100,11 @@ Status GpuCalls::agree_on_lines(GpuGroup& made) {
   gather.output = all.data();
   gather.count = 1;
   if (Status status = parts_.group.run(gather); !status) return status;
-  return agree(made.get_ready(std::all_of(all.begin(), all.end(), [](std::uint8_t each) { return each != 0; })));
+  Status status = made.get_ready(std::all_of(all.begin(), all.end(), [](std::uint8_t each) { return each != 0; }));
+  if (!status) return agree(status);
+  auto further = GpuFurther::make(made, rank(), size());
+  if (further) further_ = std::move(*further);
+  return agree(further.status());
 }
 
 GpuCalls::GpuCalls(const Parts& parts) : parts_(parts) {}
@@ -170,38 +189,58 @@ Status GpuCalls::deregister_window(WindowId window) {
   return agree(windows_->end(window, parts_.options.timeout));
 }
 
-Status GpuCalls::run(const Collective& call, void* stream) {
+// Of an operation or a message.
+Status GpuCalls::may_enqueue() {
   if (Status open = parts_.group.may_start(); !open) return open;
   if (on_gpus_ && (on_gpus_->failure() || by_nccl_->failure())) return status();
   if (const Time now = coarse_now(); now - looked_ >= kLookAround) {  // others' alarms
     looked_ = now;
     if (Status heard = parts_.group.heard(); !heard) return heard;
   }
-  if (!on_gpus_) return {ErrorCode::invalid_argument, "call use_gpu() first, on every rank"};
-  const auto refused = [&](const Status& why) { return why.with_context(to_string(call.kind)); };
+  return on_gpus_ ? Status() : Status(ErrorCode::invalid_argument, "call use_gpu() first, on every rank");
+}
+
+// Whether it is well formed, can run on GPUs, and has memory that they reach.
+Status GpuCalls::check_call(const Collective& call) const {
   Collective asked = call;
   asked.algorithm = Algorithm::automatic;  // check() knows those of hosts
-  if (Status status = check(asked, rank(), size()); !status) return refused(status);
-  const bool combining = call.kind == CollectiveKind::all_reduce || call.kind == CollectiveKind::reduce_scatter;
-  if (combining && (call.reduction == Reduction::custom || size_of(call.type) == 0 || call.type > DataType::f64))
-    return refused({ErrorCode::unsupported, "on GPUs: i8 to u64, f16, bf16, f32 and f64, and no custom reduction"});
-  if (is_premul(call))
-    return refused(
-        {ErrorCode::unsupported,
-         "on GPUs there is no premul_sum: multiply the input on the stream and call sum, or run it on host memory"});
+  if (Status status = check(asked, rank(), size()); !status) return status;
+  if (gpu::combines(gpu::work_of(call.kind)) && call.reduction == Reduction::custom)
+    return {ErrorCode::unsupported, "on GPUs there is no custom reduction: run it on host memory"};
   if (call.algorithm != Algorithm::automatic &&
       (call.kind != CollectiveKind::all_reduce ||
        (call.algorithm != Algorithm::one_shot && call.algorithm != Algorithm::direct)))
-    return refused({ErrorCode::invalid_argument, "algorithm: on GPUs all_reduce has one_shot and direct, others none"});
-  if (call.count != 0 && call.kind != CollectiveKind::barrier) {
-    const bool sends = call.kind != CollectiveKind::broadcast || rank() == call.root;
-    if (Status status = sends ? on_gpus_->check_memory(call.input, "input") : Status(); !status) return refused(status);
-    if (Status status = on_gpus_->check_memory(call.output, "output"); !status) return refused(status);
-  }
+    return {ErrorCode::invalid_argument, "algorithm: on GPUs all_reduce has one_shot and direct, others none"};
+  const Uses uses = uses_of(call, rank());
+  if (uses.input)
+    if (Status status = on_gpus_->check_memory(call.input, "input"); !status) return status;
+  return uses.output ? on_gpus_->check_memory(call.output, "output") : Status();
+}
+
+Status GpuCalls::run(const Collective& call, void* stream) {
+  if (Status status = may_enqueue(); !status) return status;
+  const auto refused = [&](const Status& why) { return why.with_context(to_string(call.kind)); };
+  if (Status status = check_call(call); !status) return refused(status);
   const Timeout timeout = call.timeout.count() == 0 ? parts_.options.timeout : call.timeout;
   if (Status status = launch(call, timeout, stream); !status) return refused(status);
   ++parts_.started;
   return {};
+}
+
+Status GpuCalls::run_messages(std::span<const StreamMessage> group, void* stream, Timeout timeout) {
+  if (Status status = may_enqueue(); !status) return status;
+  const auto refused = [](const Status& why) { return why.with_context("stream_messages"); };
+  if (timeout.count() < 0) return refused({ErrorCode::invalid_argument, "timeout is negative"});
+  for (const StreamMessage& message : group) {
+    if (message.peer < 0 || message.peer >= size() || message.peer == rank())
+      return refused(
+          {ErrorCode::invalid_argument, fmt::format("peer {} is no other rank of 0 to {}", message.peer, size() - 1)});
+    if (message.size_bytes == 0) continue;
+    if (Status status = on_gpus_->check_memory(message.data, "data"); !status) return refused(status);
+  }
+  // Other ranks do not count them, so it is as of the next operation that one fails.
+  return refused(further_->launch_messages(group, parts_.started + 1,
+                                           timeout.count() == 0 ? parts_.options.timeout : timeout, stream));
 }
 
 Status GpuCalls::launch(const Collective& call, Timeout timeout, void* stream) {
@@ -215,6 +254,7 @@ Status GpuCalls::launch(const Collective& call, Timeout timeout, void* stream) {
     if (by_nccl_->takes(call, captured))
       return by_nccl_->enqueue(*on_gpus_, call, digest, number, timeout, stream, captured);
   }
+  if (gpu::is_further(call)) return further_->launch(call, digest, number, timeout, stream);
   if (meets_first(call)) {
     const Status met = on_gpus_->launch(call, digest, number, timeout, stream, GpuGroup::Part::meeting);
     if (!met) return met;
@@ -224,7 +264,7 @@ Status GpuCalls::launch(const Collective& call, Timeout timeout, void* stream) {
 
 bool GpuCalls::meets_first(const Collective& call) const {
   const std::uint64_t from = by_nccl_->options().meet_from;
-  return from != 0 && size() > 1 && bytes_of_all(call, size()) >= from;
+  return from != 0 && size() > 1 && !gpu::is_further(call) && bytes_of_all(call, size()) >= from;
 }
 
 std::optional<GpuReads::Plan> GpuCalls::reading_plan(const Collective& call) const {
@@ -233,9 +273,8 @@ std::optional<GpuReads::Plan> GpuCalls::reading_plan(const Collective& call) con
 }
 
 std::string GpuCalls::explain(const Collective& call, bool captured) const {
-  if (gpu::Work work = {}; !gpu::work_of(call.kind, work))
-    return fmt::format("{}: it does not run on GPUs", to_string(call.kind));
-  if (is_premul(call)) return fmt::format("{} (premul_sum): it does not run on GPUs", to_string(call.kind));
+  if (gpu::combines(gpu::work_of(call.kind)) && call.reduction == Reduction::custom)
+    return fmt::format("{} (custom): it does not run on GPUs", to_string(call.kind));
   if (const auto plan = reading_plan(call))
     return fmt::format("{} of {} bytes: by Fairway, which reads it in window {}", to_string(call.kind),
                        bytes_of_all(call, size()), plan->first.window.number);
@@ -256,7 +295,12 @@ Status GpuCalls::status() {
   const std::string peer = name_of(why.rank);
   std::string text;
   switch (report->cause) {
-    case gpu::Cause::mismatch: text = fmt::format("{} has called something else", peer); break;
+    case gpu::Cause::mismatch:
+      text = fmt::format("{} has called something else", peer);
+      if (report->sent[report->peer] != report->expected[report->peer])
+        text = fmt::format("{} sends {} bytes, and this rank's receive.counts expect {}", peer,
+                           report->sent[report->peer], report->expected[report->peer]);
+      break;
     case gpu::Cause::gone: text = fmt::format("{} is gone", peer); break;
     case gpu::Cause::told:
       text = report->by == report->peer
@@ -267,10 +311,15 @@ Status GpuCalls::status() {
       text = report->entered != 0 ? fmt::format("the timeout passed: {} has entered it and come no further", peer)
                                   : fmt::format("the timeout passed: {} never entered it", peer);
   }
-  text = fmt::format("operation {} ({}, number {} on its stream), {}: {}", why.operation, call_name(*report),
-                     report->call, why.phase, text);
+  text = fmt::format("{}, {}: {}", what_failed(*report), why.phase, text);
   why.status = Status(code_of(cause), text).with_peer(peer);
   return parts_.group.give_up(std::move(why));
+}
+
+std::string GpuCalls::what_failed(const gpu::Report& report) const {
+  if (const auto ends = gpu::message_ends(report.place))
+    return fmt::format("message {} from rank {} to rank {}", report.call, ends->from, ends->to);
+  return fmt::format("operation {} ({}, number {} on its stream)", report.number, call_name(report), report.call);
 }
 
 // Of an operation that NCCL has, or was to have.

@@ -7,6 +7,7 @@
 #include "fairway/collectives.h"
 
 #include "collectives/clock.h"
+#include "collectives/gpu_further_calls.h"
 #include "collectives/gpu_group.h"
 #include "collectives/gpu_reads.h"
 #include "collectives/lanes.h"
@@ -48,6 +49,7 @@ class GpuCalls {
   Result<WindowId> register_window(void* memory, std::uint64_t size_bytes);
   Status deregister_window(WindowId window);
   Status run(const Collective& call, void* stream);
+  Status run_messages(std::span<const StreamMessage> group, void* stream, Timeout timeout);
   Status status();
   [[nodiscard]] std::string explain(const Collective& call, bool captured) const;
   // Null: use_gpu() was not called.
@@ -69,12 +71,16 @@ class GpuCalls {
   Status begin_window(void* memory, std::uint64_t size_bytes, const std::string& name);
   [[nodiscard]] bool meets_first(const Collective& call) const;  // of one that goes by the kernels
   [[nodiscard]] std::optional<GpuReads::Plan> reading_plan(const Collective& call) const;
+  Status may_enqueue();
+  [[nodiscard]] Status check_call(const Collective& call) const;
   Status launch(const Collective& call, Timeout timeout, void* stream);
+  [[nodiscard]] std::string what_failed(const gpu::Report& report) const;
   Status give_up(const NcclFailure& failure);
 
   const Parts parts_;
   std::unique_ptr<GpuGroup> on_gpus_;          // null: use_gpu() was not called
-  std::unique_ptr<NcclCalls> by_nccl_;         // with it
+  std::unique_ptr<GpuFurther> further_;        // with it
+  std::unique_ptr<NcclCalls> by_nccl_;         // the same
   std::unique_ptr<GpuReads> reads_;            // with the first window
   std::unique_ptr<GpuWindows> windows_;        // the same
   std::atomic<std::uint32_t*> stop_{nullptr};  // its word

@@ -40,6 +40,8 @@ class Channel {
   FAIRWAY_IN_KERNELS unsigned size() const { return call_.size; }
   FAIRWAY_IN_KERNELS const Call& call() const { return call_; }
   FAIRWAY_IN_KERNELS unsigned block() const { return block_; }
+  // Which of its place's calls it is.
+  FAIRWAY_IN_KERNELS std::uint32_t number() const { return number_; }
 
   // ---- beginning and end ----
   // Tells the others that this rank is in the call, and gets the area if it is free. False: an earlier call has
@@ -62,8 +64,9 @@ class Channel {
     if (lane() == 0) H::store(&area_head(rank())->piece_rounds[block_], round);
   }
   // The block has ended. The last block's end is the call's.
-  // `phase`: the last one of a call that reads; `ends`: else other kernels of the same call follow.
-  FAIRWAY_IN_KERNELS void leave(PhaseRound phase = 0, bool ends = true) {
+  // `phase`: the last one of a call that reads; `ends`: else other kernels of the same call follow. `rounds`: 0, or how
+  // many of lines there were, which the call does not say.
+  FAIRWAY_IN_KERNELS void leave(PhaseRound phase = 0, bool ends = true, std::uint32_t rounds = 0) {
     if (has_pieces()) meet();  // they are not read any more
     if (block_ == 0 && looks_ >= kLooksPerQuestion * kQuestionsPerHost) tell(&call_.told->waits, 0, 0);
     if (lane() != 0) return;
@@ -78,10 +81,10 @@ class Channel {
     }
     if (ends) H::store(&own->calls, number_);
     if (phase != 0) H::store(&own->phase_round, phase);
-    if (!has_area_) H::store(&own->line_round, last_line_round());
+    if (!has_area_) H::store(&own->line_round, last_of(rounds));
     if (call_.wants_area == 0) return;
     H::store(&own->grants, grant_);
-    if (has_area() && H::load(&head(rank())->failed) == 0) give_area_back();
+    if (has_area() && H::load(&head(rank())->failed) == 0) give_area_back(rounds);
   }
   // In which round the block is, for errors.
   FAIRWAY_IN_KERNELS void in_round(std::uint32_t nth) { nth_ = nth; }
@@ -241,8 +244,11 @@ class Channel {
     H::fence();
     return good;
   }
-  FAIRWAY_IN_KERNELS void give_area_back() {
-    const LineRound last = has_pieces() ? line_round_ + 1 : last_line_round();
+  FAIRWAY_IN_KERNELS LineRound last_of(std::uint32_t rounds) const {
+    return rounds == 0 ? last_line_round() : line_round_ + rounds;
+  }
+  FAIRWAY_IN_KERNELS void give_area_back(std::uint32_t rounds) {
+    const LineRound last = has_pieces() ? line_round_ + 1 : last_of(rounds);
     if (has_pieces()) H::fence();
     if (rank() == 0)
       H::store(&area_head(0)->owner, area_owner(call_.place, false, last));

@@ -131,6 +131,13 @@ FAIRWAY_IN_KERNELS std::uint64_t line_flag_of(LineRound round, std::uint64_t dig
   return round << 16 | digest >> 48;
 }
 
+// Where lines may be torn, rows of units go by these rounds, too, in memory of their own: each of the two flags of 8
+// bytes.
+FAIRWAY_IN_KERNELS std::uint64_t slot_flag_of(LineRound round, std::uint64_t digest, bool second) {
+  const auto low = static_cast<std::uint32_t>(round), high = static_cast<std::uint32_t>(round >> 32);
+  return second ? low + static_cast<std::uint32_t>(digest >> 32) + high * 0x9E3779B9U : low;
+}
+
 // So many rounds, after `round`. send(nth, round): this rank's lines for the others; take(nth, round): waits for
 // theirs. False: it has failed.
 template <class Machine, class Send, class Take>
@@ -141,6 +148,58 @@ FAIRWAY_IN_KERNELS bool exchange_lines(Machine& machine, LineRound round, std::u
     ++round;
     send(nth, round);
     if (!take(nth, round)) return false;
+  }
+  return true;
+}
+
+// The same, where no rank knows how many rounds there are before it has heard of all others: the first was sent
+// already.
+template <class Machine, class Send, class Take>
+FAIRWAY_IN_KERNELS bool exchange_begun_lines(Machine& machine, LineRound round, std::uint32_t rounds, Send send,
+                                             Take take) {
+  FAIRWAY_NOT_UNROLLED
+  for (std::uint32_t nth = 0; nth < rounds; ++nth) {
+    machine.in_round(nth + 1);
+    ++round;
+    if (nth != 0) send(nth, round);
+    if (!take(nth, round)) return false;
+  }
+  return true;
+}
+
+// ---- messages: by lines, between the two ranks whose message it is ----
+//
+// A channel is a warp. The receiver's lines have nothing but a flag, so they are a word: its last round. It is told at
+// the round's beginning, when all of the round before is taken; so who sends has two places, too. It may be of the next
+// call, which the receiver comes to once it has taken all of this one.
+
+// False: it has failed. put(nth, round), get(nth, round): the bytes; tell(word), heard(): of the sender's memory.
+template <class Machine, class Put>
+FAIRWAY_IN_KERNELS bool send_in_rounds(Machine& machine, LineRound round, std::uint64_t digest, std::uint32_t rounds,
+                                       Put put) {
+  FAIRWAY_NOT_UNROLLED
+  for (std::uint32_t nth = 0; nth < rounds; ++nth) {
+    machine.in_round(nth + 1);
+    put(nth, ++round);
+    for (;;) {
+      const std::uint64_t word = machine.heard();
+      if (word >> 16 >= round) {
+        if (word >> 16 != round || word == line_flag_of(round, digest)) break;
+        return machine.differs();
+      }
+      if (machine.waits_no_longer()) return false;
+    }
+  }
+  return true;
+}
+template <class Machine, class Get>
+FAIRWAY_IN_KERNELS bool receive_in_rounds(Machine& machine, LineRound round, std::uint64_t digest, std::uint32_t rounds,
+                                          Get get) {
+  FAIRWAY_NOT_UNROLLED
+  for (std::uint32_t nth = 0; nth < rounds; ++nth) {
+    machine.in_round(nth + 1);
+    machine.tell(line_flag_of(++round, digest));
+    if (!get(nth, round)) return false;
   }
   return true;
 }

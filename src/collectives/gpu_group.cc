@@ -43,10 +43,6 @@ gpu::Combine combine_of(Reduction reduction) {
   return gpu::Combine::sum;
 }
 
-bool combines(gpu::Work work) {
-  return work == gpu::Work::reduce_to_all || work == gpu::Work::reduce_to_each;
-}
-
 }  // namespace
 
 GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size,
@@ -125,41 +121,50 @@ Status GpuGroup::prepare(const std::string& name) {
   return engine_.publish(name, region_);
 }
 
-// Each kernel is run once, doing nothing, so that no later launch has to load code, for which the driver may wait for
-// running kernels.
+Status GpuGroup::load(sys::cuda::Module from, const std::vector<std::string>& names,
+                      std::vector<sys::cuda::Function>& kernels) const {
+  const sys::CudaDriver& cu = *driver_;
+  const CurrentContext current(cu, context_);
+  Stream stream = nullptr;
+  Status status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "making a stream");
+  gpu::MessagesCall nothing = {};  // as long as any argument
+  void* arguments[] = {&nothing};
+  for (const std::string& name : names) {
+    sys::cuda::Function kernel = nullptr;
+    if (status) status = cu.check(cu->cuModuleGetFunction(&kernel, from, name.c_str()), "finding a kernel");
+    if (status)
+      status =
+          cu.check(cu->cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr), "starting a kernel");
+    kernels.push_back(kernel);
+  }
+  if (stream == nullptr) return status;
+  if (status) status = cu.check(cu->cuStreamSynchronize(stream), "running the kernels for collectives");
+  cu->cuStreamDestroy_v2(stream);
+  return status;
+}
+
 Status GpuGroup::get_ready(bool by_lines) {
   by_lines_ = by_lines;
   const char* const family = !by_lines                                   ? "units"
                              : size_ == 2                                ? "pair"
                              : size_ <= static_cast<int>(gpu::kFewRanks) ? "few"
                                                                          : "many";
+  std::vector<std::string> names;
+  for (const char* const of : {family, "read"})
+    for (const char* const kind : kKernelNames) names.push_back(fmt::format("fairway_{}_{}", of, kind));
+  if (by_lines && size_ > 2) names.push_back(fmt::format("fairway_{}_pass", family));
+  std::vector<sys::cuda::Function> found;
+  if (Status status = load(module_, names, found); !status) return status;
+  std::copy_n(found.begin(), kKernels, kernels_.begin());
+  std::copy_n(found.begin() + kKernels, kKernels, readers_.begin());
+  if (found.size() > 2 * kKernels) passes_on_ = found.back();
   const sys::CudaDriver& cu = *driver_;
-  const CurrentContext current(cu, context_);
-  Stream stream = nullptr;
-  Status status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "making a stream");
-  gpu::ReadCall nothing = {};  // begins with what the other kernels are given
-  void* arguments[] = {&nothing};
-  const auto load = [&](const char* of, const char* kind, sys::cuda::Function& kernel) {
-    const std::string name = fmt::format("fairway_{}_{}", of, kind);
-    if (status) status = cu.check(cu->cuModuleGetFunction(&kernel, module_, name.c_str()), "finding a kernel");
-    if (status)
-      status =
-          cu.check(cu->cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr), "starting a kernel");
-  };
-  for (std::size_t i = 0; i < kKernels; ++i) {
-    load(family, kKernelNames[i], kernels_[i]);
-    load("read", kKernelNames[i], readers_[i]);
-  }
-  if (by_lines && size_ > 2) load(family, "pass", passes_on_);
   int compiled_for = 0;  // below 9.0 kernels cannot wait (gpu_kernels.cu); captures have it from 12.3 on
-  if (cu.version() >= 12030 && cu->cuLaunchKernelEx != nullptr && cu->cuFuncGetAttribute != nullptr && status)
+  if (cu.version() >= 12030 && cu->cuLaunchKernelEx != nullptr && cu->cuFuncGetAttribute != nullptr)
     wait_themselves_ =
         cu->cuFuncGetAttribute(&compiled_for, sys::cuda::kPtxVersion, kernels_[0]) == sys::cuda::kSuccess &&
         compiled_for >= 90;
-  if (stream == nullptr) return status;
-  if (status) status = cu.check(cu->cuStreamSynchronize(stream), "running the kernels for collectives");
-  cu->cuStreamDestroy_v2(stream);
-  return status;
+  return {};
 }
 
 std::string GpuGroup::bus_id() const {
@@ -242,8 +247,6 @@ Status GpuGroup::check_memory(const void* address, const char* name) const {
 
 Result<gpu::Call> GpuGroup::call_of(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
                                     void* stream) {
-  gpu::Call made = {};
-  if (!gpu::work_of(call.kind, made.work)) return Status(ErrorCode::unsupported, "it does not run on GPUs");
   const auto source = source_of(stream);
   if (!source) return source.status();
   const int place = places_.place_of(*source);
@@ -251,7 +254,14 @@ Result<gpu::Call> GpuGroup::call_of(const Collective& call, std::uint64_t digest
     return Status(ErrorCode::resource_exhausted,
                   fmt::format("a communicator serves {} streams and captures: make another one by split()",
                               gpu::Layout::kPlaces));
-  made.place = static_cast<std::uint32_t>(place);
+  return call_at(static_cast<std::uint32_t>(place), call, digest, number, timeout);
+}
+
+gpu::Call GpuGroup::call_at(std::uint32_t place, const Collective& call, std::uint64_t digest, std::uint64_t number,
+                            Timeout timeout) const {
+  gpu::Call made = {};
+  made.work = gpu::work_of(call.kind);
+  made.place = place;
   for (std::size_t rank = 0; rank < mappings_.size(); ++rank) {
     const bool own = static_cast<int>(rank) == rank_;
     made.scratch[rank] =
@@ -260,7 +270,7 @@ Result<gpu::Call> GpuGroup::call_of(const Collective& call, std::uint64_t digest
   }
   made.input = static_cast<const unsigned char*>(call.input);
   made.output = static_cast<unsigned char*>(call.output);
-  made.count = combines(made.work) ? call.count : call.count * width_of(call);
+  made.count = gpu::combines(made.work) ? call.count : call.count * width_of(call);
   made.digest = digest;
   constexpr std::int64_t kMostUs = std::int64_t{1} << 50;
   made.nanoseconds = static_cast<std::uint64_t>(std::clamp<std::int64_t>(timeout.count(), 0, kMostUs)) * 1000;
@@ -297,7 +307,7 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.wants_area = route.wants_area ? 1 : 0;
   made.way = route.way;
   made.part_bytes = route.part_bytes;
-  sys::cuda::Function kernel = kernels_[combines(made.work) ? static_cast<std::size_t>(call.type) + 1 : 0];
+  sys::cuda::Function kernel = kernels_[gpu::combines(made.work) ? static_cast<std::size_t>(call.type) + 1 : 0];
   if (made.work == gpu::Work::from_root && route.way == gpu::Way::two_shot) kernel = passes_on_;
   return start(kernel, route.blocks, route.threads, stream, &made);
 }

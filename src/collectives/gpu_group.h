@@ -49,6 +49,20 @@ class GpuGroup {
   // Enqueues `call`, as check() has accepted it.
   Status launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout, void* stream,
                 Part part = Part::whole);
+  // What every kernel is told of a call, by any way; of a place that the caller knows, or of the stream's.
+  [[nodiscard]] gpu::Call call_at(std::uint32_t place, const Collective& call, std::uint64_t digest,
+                                  std::uint64_t number, Timeout timeout) const;
+  Result<gpu::Call> call_of(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
+                            void* stream);
+  // `early`: the kernel may be started before what is ahead of it in the stream has ended, for which it waits.
+  Status start(sys::cuda::Function kernel, unsigned blocks, unsigned threads, void* stream, void* argument,
+               bool early = true);
+  // Loads kernels of a module: each is run once, doing nothing, so that no later launch has to load code, for which the
+  // driver may wait for running kernels. The names' kernels come into `kernels`, in that order.
+  Status load(sys::cuda::Module from, const std::vector<std::string>& names,
+              std::vector<sys::cuda::Function>& kernels) const;
+  [[nodiscard]] const gpu::Layout& layout() const { return layout_; }
+  [[nodiscard]] bool by_lines() const { return by_lines_; }
   // What the kernels of a call are told that read what the others have, and such a kernel. `combines`: call.blocks of
   // it do; else it meets the others. `early`: a kernel is ahead of it in the stream, or what the caller has enqueued.
   Result<gpu::ReadCall> reading_call(const Collective& call, std::uint64_t digest, std::uint64_t number,
@@ -77,18 +91,13 @@ class GpuGroup {
     gpu::Report report;
     std::uint64_t marks[gpu::Layout::kPlaces];
     alignas(128) std::uint32_t stop;
-    alignas(128) gpu::Told told[gpu::Layout::kPlaces];  // where there is no file
+    alignas(128) gpu::Told told[gpu::Layout::kTolds];  // where there is no file
   };
   static constexpr std::size_t kKernels = 13;  // of each family
 
   GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size,
            gpu::Told* told);
   Status prepare(const std::string& name);
-  // What every kernel is told of a call, by any way.
-  Result<gpu::Call> call_of(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
-                            void* stream);
-  Status start(sys::cuda::Function kernel, unsigned blocks, unsigned threads, void* stream, void* argument,
-               bool early = true);
 
   Engine& engine_;
   const std::shared_ptr<const sys::CudaDriver> driver_;

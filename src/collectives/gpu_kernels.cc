@@ -1,9 +1,12 @@
 #include "collectives/gpu_kernels.h"
 
-// For builds without nvcc; otherwise this function is generated from gpu_kernels.cu.
+// For builds without nvcc; otherwise these functions are generated from gpu_kernels.cu and gpu_further.cu.
 namespace fairway::collectives::gpu {
 
 const char* group_kernels() {
+  return nullptr;
+}
+const char* further_kernels() {
   return nullptr;
 }
 

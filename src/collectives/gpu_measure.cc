@@ -17,7 +17,8 @@ namespace fairway::collectives {
 namespace {
 
 constexpr std::array kMeasured{CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-                               CollectiveKind::all_to_all, CollectiveKind::broadcast};
+                               CollectiveKind::all_to_all, CollectiveKind::broadcast,  CollectiveKind::reduce,
+                               CollectiveKind::gather,     CollectiveKind::scatter};
 constexpr std::array<std::size_t, 9> kSizes{512,      8U << 10,  64U << 10, 256U << 10, 1U << 20,
                                             4U << 20, 16U << 20, 64U << 20, 256U << 20};
 constexpr int kTurns = 7;
@@ -99,8 +100,8 @@ class Bench {
     Collective call{.kind = kind, .type = DataType::f32};
     call.input = reinterpret_cast<const void*>(memory_);
     call.output = reinterpret_cast<void*>(memory_ + bytes_);
-    const bool blocks = kind != CollectiveKind::all_reduce && kind != CollectiveKind::broadcast;
-    call.count = bytes / sizeof(float) / (blocks ? static_cast<std::size_t>(group_.size()) : 1);
+    call.count = 1;
+    call.count = bytes / bytes_of_all(call, group_.size());
     return call;
   }
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 
-#include "collectives/gpu_bytes.h"
+#include "collectives/gpu_slots.h"
 
 namespace fairway::collectives::gpu {
 namespace {
 
-constexpr std::uint64_t kAreaBytes = 8U << 20;  // for lines or pieces
+constexpr std::uint64_t kAreaBytes = 8U << 20;     // for lines or pieces
+constexpr std::uint64_t kMessageBytes = 8U << 20;  // of all that may send, half of it for the first place of each
+constexpr std::uint64_t kHeardBytes = sizeof(std::uint64_t) * kMessageBlocks * kMostWarps;
 constexpr std::uint64_t kLine = 128;
 // From there on a broadcast between two takes 1.2 to 2 times as long with 128 blocks as with 64 (2x H200; why is not
 // known).
@@ -43,14 +45,37 @@ Layout layout_of(int size) {
   area.pieces_at = lines(area.flags_at + std::uint64_t{kPieceChannels} * layout.size * sizeof(std::uint64_t));
   area.piece_bytes = static_cast<std::uint32_t>(line_of_each(kAreaBytes, pieces));
   layout.phases_at = area.pieces_at + kAreaBytes;
-  layout.bytes = layout.phases_at + Layout::kPlaces * sizeof(PhaseHead);
+  layout.sizes_at = layout.phases_at + Layout::kPlaces * sizeof(PhaseHead);
+  layout.slots_at = layout.sizes_at + Layout::kPlaces * sizeof(SizesHead);
+  layout.heads_at = layout.slots_of(Layout::kPlaces, false).begin;
+  layout.heard_at = layout.head_of(Layout::kMessageHeads);
+  layout.messages_at = lines(layout.heard_at + others * Layout::kMessagePlaces * kHeardBytes);
+  layout.bytes = layout.messages_at + kMessageBytes;
   return layout;
+}
+
+namespace {
+// Of the others, as one rank numbers them.
+std::uint64_t nth_other(std::uint32_t other, std::uint32_t own) {
+  return other < own ? other : other - 1;
+}
+}  // namespace
+
+std::uint64_t Layout::heard_of(std::uint32_t from, std::uint32_t to, std::uint32_t place) const {
+  return heard_at + (nth_other(to, from) * kMessagePlaces + place) * kHeardBytes;
+}
+Range Layout::message_of(std::uint32_t from, std::uint32_t to, std::uint32_t place) const {
+  const std::uint64_t of_each = line_of_each(kMessageBytes, std::max<std::uint64_t>(size - 1, 1));
+  const std::uint64_t begin = messages_at + nth_other(from, to) * of_each;
+  const std::uint64_t wide = line_of_each(of_each, 2), narrow = line_of_each(of_each - wide, kMessagePlaces - 1);
+  if (place == 0) return {begin, wide};
+  return {begin + wide + (place - 1) * narrow, narrow};
 }
 
 int Places::place_of(const Source& source) {
   const auto found = std::find(taken_.begin(), taken_.end(), source);
   if (found != taken_.end()) return static_cast<int>(found - taken_.begin());
-  if (taken_.size() == Layout::kPlaces) return -1;
+  if (taken_.size() == most_) return -1;
   taken_.push_back(source);
   return static_cast<int>(taken_.size()) - 1;
 }
@@ -86,10 +111,11 @@ Lines lines_of(std::uint64_t rows, std::uint64_t room, std::uint64_t most_blocks
   return lines;
 }
 
-Lines lines_in(std::uint64_t memory, const Layout& layout, std::uint64_t block_bytes, std::uint32_t most_blocks) {
+// `senders`: that share the memory.
+Lines lines_in(std::uint64_t memory, std::uint64_t senders, std::uint64_t block_bytes, std::uint32_t most_blocks,
+               unsigned row_bytes = kRowBytes) {
   const std::uint64_t place = memory / 2 / kRowMemory;  // rows of one of the two
-  Lines lines = lines_of((block_bytes + kRowBytes - 1) / kRowBytes, place / std::max<std::uint64_t>(layout.size - 1, 1),
-                         most_blocks);
+  Lines lines = lines_of((block_bytes + row_bytes - 1) / row_bytes, place / senders, most_blocks);
   lines.place_bytes = static_cast<std::uint32_t>(place * kRowMemory);
   return lines;
 }
@@ -139,13 +165,13 @@ Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64
     route.part_bytes = ((block_bytes + parts - 1) / parts + 15) / 16 * 16;
   }
   const std::uint64_t bytes = two_shot ? route.part_bytes : block_bytes;
-  route.lines = lines_in(Layout::own_bytes(place), layout, bytes, kUnitChannels);
+  route.lines = lines_in(Layout::own_bytes(place), others, bytes, kUnitChannels);
   route.blocks = route.lines.blocks;
   std::uint32_t warps = route.lines.warps;
   route.wants_area = bytes * others > most;
   if (route.wants_area) {
     const bool is_long = is_broadcast && !two_shot && bytes >= kLongBroadcast;
-    route.area_lines = lines_in(kAreaBytes, layout, bytes, is_long ? kPieceChannels / 2 : kPieceChannels);
+    route.area_lines = lines_in(kAreaBytes, others, bytes, is_long ? kPieceChannels / 2 : kPieceChannels);
     route.area_lines.at = layout.area.pieces_at;
     route.blocks = std::max(route.blocks, route.area_lines.blocks);
     warps = std::max(warps, route.area_lines.warps);
@@ -154,10 +180,52 @@ Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64
   return route;
 }
 
+Route further_route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, bool sized,
+                       Algorithm asked, bool by_lines) {
+  constexpr std::uint64_t kManyBytes = 1ULL << 36;  // for all the rows that there are
+  const std::uint64_t others = std::max<std::uint64_t>(layout.size - 1, 1);
+  const std::uint64_t most = Layout::is_wide(place) ? kMostByWideLines : kMostByLines;
+  const unsigned row_bytes = by_lines ? LineForm::kBytes : UnitForm::kBytes;
+  const bool in_two = work == Work::reduce_to_all || work == Work::reduce_to_root;
+  Route route;
+  if (in_two && layout.size > 2 &&
+      (asked == Algorithm::direct || (asked == Algorithm::automatic && block_bytes * others > most))) {
+    route.way = Way::two_shot;
+    route.part_bytes = ((block_bytes + layout.size - 1) / layout.size + 15) / 16 * 16;
+  }
+  const std::uint64_t bytes = sized ? kManyBytes : route.way == Way::two_shot ? route.part_bytes : block_bytes;
+  const Range memory = layout.slots_of(place, by_lines);
+  route.lines = lines_in(memory.bytes, others, bytes, kUnitChannels, row_bytes);
+  route.lines.at = memory.begin;
+  route.wants_area = by_lines && bytes * others > most;
+  if (route.wants_area) {
+    route.area_lines = lines_in(kAreaBytes, others, bytes, sized ? kUnitChannels : kPieceChannels);
+    route.area_lines.at = layout.area.pieces_at;
+  }
+  route.blocks = std::max(route.lines.blocks, route.area_lines.blocks);
+  route.threads = std::max(route.lines.warps, route.area_lines.warps) * kRowLanes;
+  return route;
+}
+
+Route message_route_of(const Range& memory, std::uint64_t bytes, bool by_lines) {
+  Route route;
+  route.lines = lines_in(memory.bytes, 1, bytes, kMessageBlocks, by_lines ? LineForm::kBytes : UnitForm::kBytes);
+  route.lines.at = memory.begin;
+  route.blocks = route.lines.blocks;
+  route.threads = route.lines.warps * kRowLanes;
+  return route;
+}
+
+std::optional<MessageEnds> message_ends(std::uint32_t place) {
+  if (place < Layout::kPlaces || place >= Layout::kPlaces + Layout::kMessageHeads) return {};
+  const std::uint32_t pair = (place - Layout::kPlaces) / Layout::kMessagePlaces;
+  return MessageEnds{static_cast<int>(pair / kMostRanks), static_cast<int>(pair % kMostRanks)};
+}
+
 std::optional<ReadRoute> read_route_of(std::uint32_t size, Work work, std::uint64_t block_bytes, std::uint64_t from) {
   constexpr std::uint64_t kBytesOfReadBlock = 16U << 10, kMostChunks = 16, kChunk = 12U << 20;
   constexpr std::uint64_t kPairChunks = 4, kPairChunk = 64U << 20;
-  if (size < 2 || work == Work::nothing || work == Work::mark) return {};
+  if (size < 2 || work == Work::nothing || work >= Work::mark) return {};
   const bool is_whole = work == Work::reduce_to_all || work == Work::from_root;
   if (from == 0) from = read_from(size, work);
   const std::uint64_t gets = is_whole ? block_bytes : block_bytes * (size - 1);
@@ -181,20 +249,26 @@ Range nth_part(std::uint64_t bytes, std::uint64_t part_bytes, std::uint64_t part
   return {begin, std::min(part_bytes, bytes - begin)};
 }
 
-bool work_of(CollectiveKind kind, Work& out) {
+Work work_of(CollectiveKind kind) {
   switch (kind) {
-    case CollectiveKind::barrier: out = Work::nothing; return true;
-    case CollectiveKind::all_reduce: out = Work::reduce_to_all; return true;
-    case CollectiveKind::broadcast: out = Work::from_root; return true;
-    case CollectiveKind::all_gather: out = Work::to_all; return true;
-    case CollectiveKind::reduce_scatter: out = Work::reduce_to_each; return true;
-    case CollectiveKind::all_to_all: out = Work::to_each; return true;
-    case CollectiveKind::reduce:
+    case CollectiveKind::barrier: break;
+    case CollectiveKind::all_reduce: return Work::reduce_to_all;
+    case CollectiveKind::reduce: return Work::reduce_to_root;
+    case CollectiveKind::broadcast: return Work::from_root;
+    case CollectiveKind::all_gather: return Work::to_all;
+    case CollectiveKind::reduce_scatter: return Work::reduce_to_each;
+    case CollectiveKind::all_to_all: return Work::to_each;
     case CollectiveKind::gather:
     case CollectiveKind::scatter:
-    case CollectiveKind::all_to_allv: break;
+    case CollectiveKind::all_to_allv: return Work::blocks;
   }
-  return false;
+  return Work::nothing;
+}
+
+bool is_further(const Collective& call) {
+  const Work work = work_of(call.kind);
+  if (work == Work::reduce_to_root || work == Work::blocks) return true;
+  return combines(work) && (call.type > DataType::f64 || call.reduction == Reduction::premul_sum);
 }
 
 }  // namespace fairway::collectives::gpu

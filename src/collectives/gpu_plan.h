@@ -13,19 +13,49 @@
 // because all make the same calls in the same order on streams of the same pattern.
 namespace fairway::collectives::gpu {
 
-// The scratch memory of a rank. Below 16 MiB for any number of ranks.
+struct Range {
+  std::uint64_t begin = 0, bytes = 0;
+};
+// The scratch memory of a rank. Below 26 MiB for any number of ranks.
 struct Layout {
   static constexpr std::uint32_t kPlaces = 32, kWidePlaces = 6;  // the first are wide: most programs use few
+  // Of messages: places of each pair and direction, of which the first is wide; and those of all pairs of ranks.
+  static constexpr std::uint32_t kMessagePlaces = 6, kMessageHeads = kMostRanks * kMostRanks * kMessagePlaces;
+
+  // What ranks tell of: places, and of each rank the places of its messages.
+  static constexpr std::uint32_t kTolds = 128;
 
   std::uint32_t size = 1;    // ranks
   std::uint64_t own_at = 0;  // what each place has for itself, for lines or units
   std::uint32_t unit_count = 0;
   Area area = {};  // for pieces, or for lines
   std::uint64_t phases_at = 0;
+  std::uint64_t sizes_at = 0, slots_at = 0, heads_at = 0, heard_at = 0, messages_at = 0;
   std::uint64_t bytes = 0;
 
   [[nodiscard]] static std::uint64_t place_at(std::uint32_t place) { return kScratchHead + place * kPlaceHead; }
   [[nodiscard]] std::uint64_t phases_of(std::uint32_t place) const { return phases_at + place * sizeof(PhaseHead); }
+  [[nodiscard]] std::uint64_t sizes_of(std::uint32_t place) const { return sizes_at + place * sizeof(SizesHead); }
+  // Where further kernels have rows. By units it is apart from the other kernels' units, whose places turn by
+  // themselves.
+  [[nodiscard]] Range slots_of(std::uint32_t place, bool by_lines) const {
+    if (by_lines) return {own_of(place), own_bytes(place)};
+    if (is_wide(place)) return {own_of(place) + kOwnBytes, kWideBytes - kOwnBytes};
+    return {slots_at + (place - kWidePlaces) * kSlotBytes, kSlotBytes};
+  }
+  // Of messages from one rank to another: the number of a place of theirs, its head, and what lies there of the two.
+  [[nodiscard]] static std::uint32_t message_id(std::uint32_t from, std::uint32_t to, std::uint32_t place) {
+    return (from * kMostRanks + to) * kMessagePlaces + place;
+  }
+  // Which of `from` and `to` tells of it as which: of its own and another one's messages.
+  [[nodiscard]] static std::uint32_t told_of(std::uint32_t rank, std::uint32_t from, std::uint32_t to,
+                                             std::uint32_t place) {
+    const std::uint32_t other = rank == from ? to : from, nth = other < rank ? other : other - 1;
+    return kPlaces + ((rank == from ? 0 : kMostRanks - 1) + nth) * kMessagePlaces + place;
+  }
+  [[nodiscard]] std::uint64_t head_of(std::uint32_t id) const { return heads_at + id * kPlaceHead; }
+  [[nodiscard]] std::uint64_t heard_of(std::uint32_t from, std::uint32_t to, std::uint32_t place) const;  // at `from`
+  [[nodiscard]] Range message_of(std::uint32_t from, std::uint32_t to, std::uint32_t place) const;        // at `to`
   [[nodiscard]] static bool is_wide(std::uint32_t place) { return place < kWidePlaces; }
   [[nodiscard]] static std::uint64_t own_bytes(std::uint32_t place) { return is_wide(place) ? kWideBytes : kOwnBytes; }
   [[nodiscard]] std::uint64_t own_of(std::uint32_t place) const {
@@ -34,7 +64,7 @@ struct Layout {
   }
 
  private:
-  static constexpr std::uint64_t kWideBytes = 560U << 10, kOwnBytes = 176U << 10;
+  static constexpr std::uint64_t kWideBytes = 560U << 10, kOwnBytes = 176U << 10, kSlotBytes = 32U << 10;
 };
 Layout layout_of(int size);
 
@@ -49,10 +79,12 @@ struct Source {
 // communicator lives: nobody tells when a graph is launched for the last time.
 class Places {
  public:
+  explicit Places(std::uint32_t most = Layout::kPlaces) : most_(most) {}
   // -1: all are taken.
   int place_of(const Source& source);
 
  private:
+  std::uint32_t most_;
   std::vector<Source> taken_;
 };
 
@@ -70,6 +102,12 @@ struct Route {
 Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, Algorithm asked,
                bool by_lines);
 
+// The same of a further kernel. `block_bytes`: of the largest block; `sized`: that no rank knows.
+Route further_route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, bool sized,
+                       Algorithm asked, bool by_lines);
+// And of a message. Its rows lie in message_of().
+Route message_route_of(const Range& memory, std::uint64_t bytes, bool by_lines);
+
 // How an operation goes whose memory the other ranks read where it is.
 struct ReadRoute {
   std::uint32_t blocks = 1;      // of the kernel that combines
@@ -81,9 +119,6 @@ struct ReadRoute {
 std::optional<ReadRoute> read_route_of(std::uint32_t size, Work work, std::uint64_t block_bytes,
                                        std::uint64_t from = 0);
 // Part `part`, from 0, of so many bytes: each is `part_bytes` long, the last ones less.
-struct Range {
-  std::uint64_t begin = 0, bytes = 0;
-};
 Range nth_part(std::uint64_t bytes, std::uint64_t part_bytes, std::uint64_t part);
 
 // Of so many bytes that a rank gets, they are read where they are: in all_reduce between two, in broadcast, in
@@ -95,7 +130,19 @@ inline constexpr std::uint64_t kMostByUnits = 96U << 10, kMostByLines = 160U << 
 // Of more than that a broadcast among more than two goes in two steps.
 inline constexpr std::uint64_t kBroadcastAtOnce = 2U << 20;
 
-// Whether that collective can run on a GPU, and what kernels then do.
-bool work_of(CollectiveKind kind, Work& out);
+// From and to whom a message is, of a place as reports and the progress of ranks name it. None: it is no message's.
+struct MessageEnds {
+  int from = 0, to = 0;
+};
+std::optional<MessageEnds> message_ends(std::uint32_t place);
+
+// What kernels do of that collective.
+Work work_of(CollectiveKind kind);
+// Whether they combine elements.
+inline bool combines(Work work) {
+  return work == Work::reduce_to_all || work == Work::reduce_to_each || work == Work::reduce_to_root;
+}
+// Whether further kernels do it: no others have it.
+bool is_further(const Collective& call);
 
 }  // namespace fairway::collectives::gpu

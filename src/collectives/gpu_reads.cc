@@ -81,8 +81,8 @@ GpuReads::~GpuReads() {
 
 std::optional<GpuReads::Plan> GpuReads::plan(const Collective& call, const GpuWindows& windows, int rank, int size,
                                              std::uint64_t from) {
-  gpu::Work work = {};
-  if (call.algorithm != Algorithm::automatic || !gpu::work_of(call.kind, work)) return {};
+  if (call.algorithm != Algorithm::automatic || gpu::is_further(call)) return {};
+  const gpu::Work work = gpu::work_of(call.kind);
   const std::uint64_t block = call.count * width_of(call), all = block * static_cast<std::uint64_t>(size);
   const auto route = gpu::read_route_of(static_cast<std::uint32_t>(size), work, block, from);
   const bool in_place = lies_in_place(call, rank, size);

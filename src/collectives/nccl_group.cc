@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/way_table.h"
 #include "sys/cuda_memory.h"
 
 namespace fairway::collectives {
@@ -114,18 +115,19 @@ bool NcclGroup::can(const Collective& call) {
   if (call.count == 0 || call.reproducible || call.algorithm != Algorithm::automatic) return false;
   switch (call.kind) {
     case CollectiveKind::all_reduce:
+    case CollectiveKind::reduce:
     case CollectiveKind::reduce_scatter:
       // Of integers, averages are rounded as it likes.
       return nccl_type(call.type) != kNoType && call.reduction < Reduction::custom &&
              (call.reduction != Reduction::average || is_float(call.type));
     case CollectiveKind::broadcast:
-    case CollectiveKind::all_gather: return true;
+    case CollectiveKind::all_gather:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter: return true;
     case CollectiveKind::all_to_all: return call.input != call.output;
     case CollectiveKind::barrier:
-    case CollectiveKind::reduce:
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-    case CollectiveKind::all_to_allv: break;
+    case CollectiveKind::all_to_allv:  // counts that differ would not be found, and no rank knows how many bytes it is
+      break;
   }
   return false;
 }
@@ -150,6 +152,9 @@ int NcclGroup::call_nccl(const Collective& call, void* stream) {
     case CollectiveKind::all_reduce:
       return n->ncclAllReduce(call.input, call.output, call.count, nccl_type(call.type), nccl_reduction(call.reduction),
                               comm_, stream);
+    case CollectiveKind::reduce:
+      return n->ncclReduce(call.input, call.output, call.count, nccl_type(call.type), nccl_reduction(call.reduction),
+                           call.root, comm_, stream);
     case CollectiveKind::reduce_scatter:
       return n->ncclReduceScatter(call.input, call.output, call.count, nccl_type(call.type),
                                   nccl_reduction(call.reduction), comm_, stream);
@@ -158,20 +163,28 @@ int NcclGroup::call_nccl(const Collective& call, void* stream) {
     case CollectiveKind::broadcast:
       return n->ncclBroadcast(rank_ == call.root ? call.input : call.output, call.output, bytes, nccl::kUint8,
                               call.root, comm_, stream);
-    default: return to_each(call, stream);
+    default: return blocks(call, stream);
   }
 }
 
-int NcclGroup::to_each(const Collective& call, void* stream) {
+// A block from, or to, each rank that has one: all_to_all, gather, scatter.
+int NcclGroup::blocks(const Collective& call, void* stream) {
   const nccl::Library& n = *library_;
   const std::size_t bytes = call.count * size_of(call.type);
   const auto* const input = static_cast<const std::byte*>(call.input);
   auto* const output = static_cast<std::byte*>(call.output);
+  const bool gathers = call.kind == CollectiveKind::gather, scatters = call.kind == CollectiveKind::scatter;
+  const bool here = rank_ == call.root;
   int result = n->ncclGroupStart();
   for (int peer = 0; peer < size_ && is_good(result); ++peer) {
     const std::size_t at = static_cast<std::size_t>(peer) * bytes;
-    result = n->ncclSend(input + at, bytes, nccl::kUint8, peer, comm_, stream);
-    if (is_good(result)) result = n->ncclRecv(output + at, bytes, nccl::kUint8, peer, comm_, stream);
+    const std::byte* const from = input + (gathers ? 0 : at);
+    std::byte* const to = output + (scatters ? 0 : at);
+    const bool sends = gathers ? peer == call.root : !scatters || here;
+    const bool takes = scatters ? peer == call.root : !gathers || here;
+    if (peer == rank_ && from == to) continue;  // in place
+    if (sends) result = n->ncclSend(from, bytes, nccl::kUint8, peer, comm_, stream);
+    if (takes && is_good(result)) result = n->ncclRecv(to, bytes, nccl::kUint8, peer, comm_, stream);
   }
   const int ended = n->ncclGroupEnd();
   return is_good(result) ? ended : result;
@@ -202,8 +215,9 @@ Status NcclGroup::warm(Time deadline) {
 
 Status NcclGroup::run_each(std::byte* input, std::byte* output, std::size_t bytes, void* stream, Time deadline) {
   for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_gather,
-                                    CollectiveKind::reduce_scatter, CollectiveKind::all_to_all}) {
-    const bool blocks = kind != CollectiveKind::all_reduce && kind != CollectiveKind::broadcast;
+                                    CollectiveKind::reduce_scatter, CollectiveKind::all_to_all, CollectiveKind::reduce,
+                                    CollectiveKind::gather, CollectiveKind::scatter}) {
+    const bool blocks = bytes_of_all({.kind = kind, .count = 1}, 2) == 2;
     Collective call{.kind = kind, .input = input, .output = output, .type = DataType::f32};
     call.count = bytes / sizeof(float) / (blocks ? static_cast<std::size_t>(size_) : 1);
     Status status = enqueue(call, stream, false, deadline);

@@ -40,7 +40,7 @@ class NcclGroup {
       : library_(std::move(library)), driver_(std::move(driver)), context_(context), rank_(rank), size_(size) {}
   Status settle(int result, const char* what, Time deadline);
   int call_nccl(const Collective& call, void* stream);
-  int to_each(const Collective& call, void* stream);
+  int blocks(const Collective& call, void* stream);
   Status warm(Time deadline);
   Status run_each(std::byte* input, std::byte* output, std::size_t bytes, void* stream, Time deadline);
 

@@ -32,21 +32,22 @@ struct Config {
 };
 
 // (name, arguments) of each function in use, each of which returns a result.
-#define FAIRWAY_NCCL_ENTRIES(X)                                                                  \
-  X(ncclGetVersion, (int*))                                                                      \
-  X(ncclGetUniqueId, (UniqueId*))                                                                \
-  X(ncclCommInitRankConfig, (Comm*, int ranks, UniqueId, int rank, Config*))                     \
-  X(ncclCommFinalize, (Comm))                                                                    \
-  X(ncclCommDestroy, (Comm))                                                                     \
-  X(ncclCommAbort, (Comm))                                                                       \
-  X(ncclCommGetAsyncError, (Comm, int*))                                                         \
-  X(ncclAllReduce, (const void*, void*, std::size_t, int type, int reduction, Comm, Stream))     \
-  X(ncclBroadcast, (const void*, void*, std::size_t, int type, int root, Comm, Stream))          \
-  X(ncclAllGather, (const void*, void*, std::size_t, int type, Comm, Stream))                    \
-  X(ncclReduceScatter, (const void*, void*, std::size_t, int type, int reduction, Comm, Stream)) \
-  X(ncclSend, (const void*, std::size_t, int type, int peer, Comm, Stream))                      \
-  X(ncclRecv, (void*, std::size_t, int type, int peer, Comm, Stream))                            \
-  X(ncclGroupStart, ())                                                                          \
+#define FAIRWAY_NCCL_ENTRIES(X)                                                                     \
+  X(ncclGetVersion, (int*))                                                                         \
+  X(ncclGetUniqueId, (UniqueId*))                                                                   \
+  X(ncclCommInitRankConfig, (Comm*, int ranks, UniqueId, int rank, Config*))                        \
+  X(ncclCommFinalize, (Comm))                                                                       \
+  X(ncclCommDestroy, (Comm))                                                                        \
+  X(ncclCommAbort, (Comm))                                                                          \
+  X(ncclCommGetAsyncError, (Comm, int*))                                                            \
+  X(ncclAllReduce, (const void*, void*, std::size_t, int type, int reduction, Comm, Stream))        \
+  X(ncclBroadcast, (const void*, void*, std::size_t, int type, int root, Comm, Stream))             \
+  X(ncclAllGather, (const void*, void*, std::size_t, int type, Comm, Stream))                       \
+  X(ncclReduceScatter, (const void*, void*, std::size_t, int type, int reduction, Comm, Stream))    \
+  X(ncclReduce, (const void*, void*, std::size_t, int type, int reduction, int root, Comm, Stream)) \
+  X(ncclSend, (const void*, std::size_t, int type, int peer, Comm, Stream))                         \
+  X(ncclRecv, (void*, std::size_t, int type, int peer, Comm, Stream))                               \
+  X(ncclGroupStart, ())                                                                             \
   X(ncclGroupEnd, ())
 
 // A loaded library. Immutable; any thread. It stays loaded: it may have started threads of its own.

@@ -127,15 +127,31 @@ using namespace collectives;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
+// What all ranks call what that one tells as number `told`: a stream, or a place of messages of it and another.
+int stream_of(const RankProgress& host, std::uint32_t told) {
+  using gpu::Layout;
+  const auto rank = static_cast<std::uint32_t>(host.rank), size = static_cast<std::uint32_t>(host.size);
+  if (told < Layout::kPlaces) return static_cast<int>(told);
+  for (std::uint32_t peer = 0; peer < size; ++peer)
+    for (std::uint32_t place = 0; peer != rank && place < Layout::kMessagePlaces; ++place) {
+      if (Layout::told_of(rank, rank, peer, place) == told)
+        return static_cast<int>(Layout::kPlaces + Layout::message_id(rank, peer, place));
+      if (Layout::told_of(rank, peer, rank, place) == told)
+        return static_cast<int>(Layout::kPlaces + Layout::message_id(peer, rank, place));
+    }
+  return -1;
+}
+
 // Of the streams that the rank has used, each beside `host`, which is what it says of itself.
 void add_streams(const RankProgress& host, const gpu::Told* told, std::vector<RankProgress>& all) {
-  for (int place = 0; place < static_cast<int>(gpu::Layout::kPlaces); ++place) {
+  for (std::uint32_t place = 0; place < gpu::Layout::kTolds; ++place) {
     const gpu::Told& one = told[place];
     const auto call = static_cast<std::uint32_t>(one.entered);
     const std::uint64_t kind = one.entered >> 32, peer = one.waits >> 32;
-    if (one.entered == 0 || kind > static_cast<std::uint64_t>(CollectiveKind::all_to_allv)) continue;
+    if (one.entered == 0 || kind > gpu::kMessageKind) continue;
     RankProgress of = host;
-    of.stream = place;
+    of.stream = host.size <= static_cast<int>(gpu::kMostRanks) ? stream_of(host, place) : -1;
+    if (of.stream < 0) continue;
     of.call = call;
     of.operation = one.number;
     of.kind = static_cast<CollectiveKind>(kind);

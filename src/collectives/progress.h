@@ -33,8 +33,9 @@ struct ProgressPages {
   static constexpr std::size_t kPage = 4096;
 
   alignas(kPage) ProgressWords words;
-  alignas(kPage) gpu::Told told[gpu::Layout::kPlaces];
+  alignas(kPage) gpu::Told told[gpu::Layout::kTolds];
 };
+static_assert(sizeof(ProgressPages) == 2 * ProgressPages::kPage);
 
 // Owner: a communicator. A resource.
 class ProgressFile {
@@ -51,7 +52,7 @@ class ProgressFile {
   void entered(std::uint64_t operation, CollectiveKind kind);
   void waits(int peer, std::size_t step, std::size_t steps);
   void ended();
-  // Of kToldBytes, for places of streams and captures; null where there is no file.
+  // Of kToldBytes, for Layout::kTolds places; null where there is no file.
   [[nodiscard]] gpu::Told* told() { return pages_ == nullptr ? nullptr : pages_->told; }
 
  private:

@@ -10,8 +10,9 @@ namespace {
 
 constexpr std::string_view kFirst = "fairway: ways of collectives on streams, format 1";
 constexpr std::string_view kAnyFormat = "fairway: ways of collectives on streams, format ";
-constexpr std::array kKinds{CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_gather,
-                            CollectiveKind::reduce_scatter, CollectiveKind::all_to_all};
+constexpr std::array kKinds{CollectiveKind::all_reduce,     CollectiveKind::broadcast,  CollectiveKind::all_gather,
+                            CollectiveKind::reduce_scatter, CollectiveKind::all_to_all, CollectiveKind::reduce,
+                            CollectiveKind::gather,         CollectiveKind::scatter};
 constexpr std::uint64_t kLongest = 100'000'000'000;  // ns; nothing that was measured takes longer
 constexpr std::uint64_t kOfHundred = 97;             // the time of what is faster, at the most
 
@@ -102,9 +103,20 @@ bool WayTable::takes_any(GpuWay way) const {
 }
 
 std::uint64_t bytes_of_all(const Collective& call, int size) {
-  const bool blocks = call.kind == CollectiveKind::all_gather || call.kind == CollectiveKind::reduce_scatter ||
-                      call.kind == CollectiveKind::all_to_all;
-  return call.count * size_of(call.type) * (blocks ? static_cast<std::uint64_t>(size) : 1);
+  std::uint64_t elements = call.count;
+  switch (call.kind) {
+    case CollectiveKind::all_gather:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_to_all: elements *= static_cast<std::uint64_t>(size); break;
+    case CollectiveKind::all_to_allv:  // of this rank
+      elements = 0;
+      for (const std::size_t count : call.send.counts) elements += count;
+      break;
+    default: break;
+  }
+  return elements * size_of(call.type);
 }
 
 }  // namespace fairway::collectives

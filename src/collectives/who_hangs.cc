@@ -6,10 +6,16 @@
 
 #include "fairway/collectives.h"
 
+#include "collectives/gpu_plan.h"
+
 namespace fairway {
 namespace {
 
 std::string call_of(const RankProgress& rank) {
+  if (rank.stream >= 0)
+    if (const auto ends = collectives::gpu::message_ends(static_cast<std::uint32_t>(rank.stream)))
+      return fmt::format("message {} from rank {} to rank {}", rank.call, ends->from, ends->to);
+  if (rank.stream >= 0) return fmt::format("{} {} on stream {}", to_string(rank.kind), rank.operation, rank.stream);
   return fmt::format("{} {}", to_string(rank.kind), rank.operation);
 }
 
@@ -60,9 +66,11 @@ std::string verdict(std::span<const RankProgress> ranks, double patience) {
 std::string reason_on_stream(const RankProgress& host, const RankProgress* on_stream, const RankProgress& front) {
   if (!host.lives) return fmt::format("is gone (process {})", host.process);
   if (on_stream != nullptr && static_cast<std::int32_t>(on_stream->call - front.call) >= 0) return {};
-  std::string text = fmt::format("never entered {} on stream {}: ", call_of(front), front.stream);
+  std::string text = fmt::format("never entered {}: ", call_of(front));
+  const bool message = collectives::gpu::message_ends(static_cast<std::uint32_t>(front.stream)).has_value();
   text += on_stream == nullptr ? "it has waited in none there before"
-                               : fmt::format("the last there in which it waited is {}", call_of(*on_stream));
+                               : fmt::format("the last there in which it waited is {} {}", to_string(on_stream->kind),
+                                             message ? on_stream->call : on_stream->operation);
   if (host.inside) text += fmt::format("; its host has been in {} for {}", call_of(host), seconds(host.seconds));
   if (host.stopped) text += fmt::format("; its process {} is stopped", host.process);
   return text;
@@ -77,7 +85,9 @@ std::string verdict_on_stream(std::span<const RankProgress> hosts, std::span<con
       front = &rank;
   if (front == nullptr || front->seconds < patience) return {};
   std::string causes, waits;
+  const auto ends = collectives::gpu::message_ends(static_cast<std::uint32_t>(front->stream));
   for (const RankProgress& host : hosts) {
+    if (ends && host.rank != ends->from && host.rank != ends->to) continue;
     const auto found =
         std::find_if(ranks.begin(), ranks.end(), [&host](const auto& one) { return one.rank == host.rank; });
     const RankProgress* const on_stream = found == ranks.end() ? nullptr : &*found;
@@ -87,7 +97,7 @@ std::string verdict_on_stream(std::span<const RankProgress> hosts, std::span<con
       waits += fmt::format("; rank {} waits for rank {}", host.rank, on_stream->waits_for);
   }
   if (causes.empty())
-    causes = fmt::format("every rank here has entered {} on stream {}{}", call_of(*front), front->stream, waits);
+    causes = fmt::format("{} has entered {}{}", ends ? "each of the two" : "every rank here", call_of(*front), waits);
   return fmt::format("\"{}\": {}; rank {} has waited in it for {}", front->name, causes, front->rank,
                      seconds(front->seconds));
 }

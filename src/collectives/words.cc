@@ -1,6 +1,8 @@
 // The words of the public enumerations.
 #include "fairway/collectives.h"
 
+#include "collectives/gpu_call.h"
+
 namespace fairway {
 
 std::size_t size_of(DataType type) {
@@ -69,7 +71,9 @@ std::string_view to_string(CollectiveKind kind) {
     case CollectiveKind::all_to_all: return "all_to_all";
     case CollectiveKind::all_to_allv: return "all_to_allv";
   }
-  return "unknown collective";
+  return static_cast<std::uint32_t>(kind) == collectives::gpu::kMessageKind
+             ? "message"
+             : "unknown collective";  // of stream_messages(), in progress
 }
 
 std::string_view to_string(Algorithm algorithm) {

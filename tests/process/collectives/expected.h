@@ -87,13 +87,17 @@ inline double reduced(int size, int block, std::size_t at, Reduction reduction, 
       case Reduction::premul_sum: value += next * factor_of(rank); break;
     }
   }
-  if (reduction != Reduction::average) return value;
-  value /= size;
+  if (reduction == Reduction::average)
+    value /= size;
+  else if (type < DataType::f8e4m3)
+    return value;
   switch (type) {
     case DataType::f64: return value;
     case DataType::f32: return static_cast<float>(value);
     case DataType::f16: return collectives::float_of_half(collectives::half_of_float(static_cast<float>(value)));
     case DataType::bf16: return collectives::float_of_bfloat(collectives::bfloat_of_float(static_cast<float>(value)));
+    case DataType::f8e4m3: return collectives::float_of_e4m3(collectives::e4m3_of_float(static_cast<float>(value)));
+    case DataType::f8e5m2: return collectives::float_of_e5m2(collectives::e5m2_of_float(static_cast<float>(value)));
     default: return std::trunc(value);
   }
 }

@@ -10,9 +10,13 @@ using namespace std::chrono_literals;
 bool moves(GpuRank& rank, Collective call, bool by_nccl) {
   const auto size = static_cast<std::size_t>(rank.group.size());
   const int me = rank.group.rank(), root = rank.group.size() - 1;
-  const bool to_each = call.kind == CollectiveKind::reduce_scatter || call.kind == CollectiveKind::all_to_all;
-  const bool gathers = call.kind == CollectiveKind::all_gather || call.kind == CollectiveKind::all_to_all;
-  const std::size_t block = call.count * size_of(call.type), in = to_each ? size : 1, out = gathers ? size : 1;
+  const bool to_each = call.kind == CollectiveKind::reduce_scatter || call.kind == CollectiveKind::all_to_all ||
+                       call.kind == CollectiveKind::scatter;
+  const bool gathers = call.kind == CollectiveKind::all_gather || call.kind == CollectiveKind::all_to_all ||
+                       call.kind == CollectiveKind::gather;
+  const bool rooted = call.kind == CollectiveKind::reduce || call.kind == CollectiveKind::gather;
+  const std::size_t block = call.count * size_of(call.type), in = to_each ? size : 1;
+  const std::size_t out = rooted && me != root ? 0 : gathers ? size : 1;
   std::byte *const input = rank.memory(in * block), *const output = rank.memory(out * block);
   std::vector<std::byte> values(in * block);
   for (std::size_t b = 0; b < in; ++b)
@@ -33,10 +37,11 @@ bool moves(GpuRank& rank, Collective call, bool by_nccl) {
   const auto seen = rank.read(output, out * block);
   for (std::size_t b = 0; b < out && call.kind != CollectiveKind::barrier; ++b)
     for (std::size_t i = 0; i < call.count; ++i) {
-      const bool reduces = call.kind == CollectiveKind::all_reduce || call.kind == CollectiveKind::reduce_scatter;
+      const bool reduces = call.kind == CollectiveKind::all_reduce || call.kind == CollectiveKind::reduce_scatter ||
+                           call.kind == CollectiveKind::reduce;
+      const bool of_root = call.kind == CollectiveKind::broadcast || call.kind == CollectiveKind::scatter;
       const double want = reduces ? reduced(rank.group.size(), to_each ? me : 0, i, Reduction::sum, call.type)
-                                  : given(call.kind == CollectiveKind::broadcast ? root : static_cast<int>(b),
-                                          call.kind == CollectiveKind::all_to_all ? me : 0, i, Reduction::sum);
+                                  : given(of_root ? root : static_cast<int>(b), to_each ? me : 0, i, Reduction::sum);
       if (get(seen.data() + b * block, i, call.type) != want)
         return rank.fail(what + " of " + std::string(to_string(call.type)));
     }
@@ -52,7 +57,8 @@ TEST(NcclWay, EveryKindIsRight) {
       run_nccl_ranks(one, [](GpuRank& rank) {
         for (const CollectiveKind kind :
              {CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_gather,
-              CollectiveKind::reduce_scatter, CollectiveKind::all_to_all})
+              CollectiveKind::reduce_scatter, CollectiveKind::all_to_all, CollectiveKind::reduce,
+              CollectiveKind::gather, CollectiveKind::scatter})
           for (const std::size_t count : {std::size_t{1}, std::size_t{50'000}})
             if (!moves(rank, {.kind = kind, .count = count, .type = DataType::f32}, true)) return;
       });
@@ -133,10 +139,15 @@ TEST(NcclWay, WithoutItTheExplanationIsRightToo) {
     for (const CollectiveKind kind :
          {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_to_all})
       if (!expect(kind, " of 64 bytes: by Fairway's kernels: NCCL was not asked for")) return;
-    if (!expect(CollectiveKind::all_reduce, " of 32 bytes: by Fairway's kernels: NCCL was not asked for")) return;
-    for (const CollectiveKind kind :
-         {CollectiveKind::reduce, CollectiveKind::gather, CollectiveKind::scatter, CollectiveKind::all_to_allv})
-      if (!expect(kind, ": it does not run on GPUs")) return;
+    for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce})
+      if (!expect(kind, " of 32 bytes: by Fairway's kernels: NCCL was not asked for")) return;
+    for (const CollectiveKind kind : {CollectiveKind::gather, CollectiveKind::scatter})
+      if (!expect(kind, " of 64 bytes: by Fairway's kernels: NCCL was not asked for")) return;
+    const std::size_t counts[] = {7, 5};
+    Collective blocks{.kind = CollectiveKind::all_to_allv, .type = DataType::f32};
+    blocks.send = blocks.receive = {counts, counts};
+    if (const std::string why = rank.group.explain_stream(blocks); why.find("all_to_allv of 48 bytes: by Fai") != 0)
+      (void)rank.fail(why);
   });
 }
 

@@ -125,14 +125,22 @@ TEST(GpuStream, WhatCannotRunIsRefused) {
     (void)refused(bad, stream, ErrorCode::invalid_argument, "input");
     (void)refused(good, nullptr, ErrorCode::invalid_argument, "stream");
     bad = good;
-    bad.type = DataType::f8e4m3;
-    (void)refused(bad, stream, ErrorCode::unsupported, "f16");
+    bad.reduction = Reduction::custom;
+    bad.custom = {[](void*, const void*, const void*, std::size_t, void*) {}, nullptr, 4};
+    (void)refused(bad, stream, ErrorCode::unsupported, "custom");
     bad = good;
     bad.algorithm = Algorithm::ring;
     (void)refused(bad, stream, ErrorCode::invalid_argument, "algorithm");
     bad = good;
-    bad.kind = CollectiveKind::gather;
-    (void)refused(bad, stream, ErrorCode::unsupported, "gather");
+    bad.kind = CollectiveKind::scatter;
+    bad.root = rank.group.rank();
+    bad.output = ordinary.data();
+    bad.input = place;
+    (void)refused(bad, stream, ErrorCode::invalid_argument, "output");
+    const StreamMessage to_itself{.data = place, .size_bytes = 4, .peer = rank.group.rank()};
+    if (const Status own = rank.group.stream_messages({&to_itself, 1}, stream);
+        own.message().find("no other rank") == std::string::npos)
+      return (void)rank.fail(own.to_string());
     if (rank.expect(rank.group.stream_run(good, stream), "a good one")) (void)rank.synchronize(stream);
   });
 }

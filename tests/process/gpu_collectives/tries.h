@@ -5,14 +5,15 @@
 // One operation on GPU memory after the other, every value of which is compared.
 namespace fairway {
 
-inline constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::broadcast,
-                                            CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-                                            CollectiveKind::all_to_all, CollectiveKind::barrier};
+inline constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::all_reduce,     CollectiveKind::broadcast,  CollectiveKind::all_gather,
+    CollectiveKind::reduce_scatter, CollectiveKind::all_to_all, CollectiveKind::barrier,
+    CollectiveKind::reduce,         CollectiveKind::gather,     CollectiveKind::scatter};
 inline constexpr Reduction kReductions[] = {Reduction::sum, Reduction::product, Reduction::min, Reduction::max,
                                             Reduction::average};
 
 inline bool is_combining(CollectiveKind kind) {
-  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::reduce;
 }
 
 struct Try {
@@ -23,6 +24,7 @@ struct Try {
   bool in_place = false;
   std::size_t off = 0;  // bytes by which the memory is out of alignment
   Algorithm algorithm = Algorithm::automatic;
+  int root = -1;  // the last rank
 
   [[nodiscard]] std::string text() const {
     return std::string(to_string(kind)) + " (" + std::string(to_string(reduction)) + ", " +
@@ -32,17 +34,23 @@ struct Try {
 };
 
 // The blocks of this rank's input, and what its output's block `block` holds afterwards.
-inline int blocks_in(const Try& one, int size) {
+inline int blocks_in(const Try& one, int size, bool root) {
+  if (one.kind == CollectiveKind::scatter) return root ? size : 0;
   return one.kind == CollectiveKind::reduce_scatter || one.kind == CollectiveKind::all_to_all ? size : 1;
 }
-inline int blocks_out(const Try& one, int size) {
+inline int blocks_out(const Try& one, int size, bool root) {
+  if (one.kind == CollectiveKind::reduce) return root ? 1 : 0;
+  if (one.kind == CollectiveKind::gather) return root ? size : 0;
   return one.kind == CollectiveKind::all_gather || one.kind == CollectiveKind::all_to_all ? size : 1;
 }
 inline double wanted(const Try& one, int rank, int size, int root, int block, std::size_t at) {
   switch (one.kind) {
+    case CollectiveKind::reduce:
     case CollectiveKind::all_reduce: return reduced(size, 0, at, one.reduction, one.type);
     case CollectiveKind::reduce_scatter: return reduced(size, rank, at, one.reduction, one.type);
     case CollectiveKind::broadcast: return given(root, 0, at, one.reduction);
+    case CollectiveKind::scatter: return given(root, rank, at, one.reduction);
+    case CollectiveKind::gather:
     case CollectiveKind::all_gather: return given(block, 0, at, one.reduction);
     default: return given(block, rank, at, one.reduction);
   }
@@ -54,25 +62,29 @@ class Tries {
     for (std::byte*& place : places_) place = rank.memory(kRoom);
   }
   bool run(const Try& one) {
-    const int size = rank_.group.size(), me = rank_.group.rank(), root = size - 1;
+    const int size = rank_.group.size(), me = rank_.group.rank(), root = one.root < 0 ? size - 1 : one.root;
+    const bool here = me == root;
     const std::size_t width = size_of(one.type), block = one.count * width;
-    const auto in = static_cast<std::size_t>(blocks_in(one, size)),
-               out = static_cast<std::size_t>(blocks_out(one, size));
+    const auto in = static_cast<std::size_t>(blocks_in(one, size, here)),
+               out = static_cast<std::size_t>(blocks_out(one, size, here));
     Collective call{.kind = one.kind, .count = one.count, .type = one.type, .reduction = one.reduction};
     call.root = root;
     call.algorithm = one.algorithm;
     std::byte *input = places_[0] + one.off, *output = places_[1] + one.off;
-    if (one.in_place && one.kind == CollectiveKind::all_gather) input = output + static_cast<std::size_t>(me) * block;
-    if (one.in_place && one.kind == CollectiveKind::reduce_scatter)
-      output = input + static_cast<std::size_t>(me) * block;
-    if (one.in_place && (in == out)) output = input;
-    call.input = input;
-    call.output = output;
+    const bool gathers = one.kind == CollectiveKind::all_gather || one.kind == CollectiveKind::gather;
+    const bool scatters = one.kind == CollectiveKind::reduce_scatter || one.kind == CollectiveKind::scatter;
+    if (one.in_place && gathers && out != 0) input = output + static_cast<std::size_t>(me) * block;
+    if (one.in_place && scatters && in != 0) output = input + static_cast<std::size_t>(me) * block;
+    if (one.in_place && in == out && !gathers && !scatters) output = input;
+    call.input = in == 0 ? nullptr : input;
+    call.output = out == 0 ? nullptr : output;
+    if (one.reduction == Reduction::premul_sum) call.factor = factor_of(me);
     std::vector<std::byte> values(in * block), guard(out * block + 16, std::byte{0x77});
     for (std::size_t b = 0; b < in; ++b)
       for (std::size_t i = 0; i < one.count; ++i)
         put(values.data() + b * block, i, one.type, given(me, static_cast<int>(b), i, one.reduction));
-    if (!one.in_place) rank_.fill(output, guard);
+    const bool guarded = input != output && (!one.in_place || (!gathers && !scatters));
+    if (guarded) rank_.fill(output, guard);
     rank_.fill(input, values);
     if (!rank_.expect(rank_.group.stream_run(call, stream_), one.text().c_str())) return false;
     if (!rank_.synchronize(stream_)) return rank_.fail(one.text() + ": the context is broken");
@@ -87,7 +99,7 @@ class Tries {
           return rank_.fail(one.text() + ": block " + std::to_string(b) + ", element " + std::to_string(i) + " is " +
                             std::to_string(got) + ", not " + std::to_string(want));
       }
-    for (std::size_t i = out * block; !one.in_place && i < seen.size(); ++i)
+    for (std::size_t i = out * block; guarded && i < seen.size(); ++i)
       if (seen[i] != std::byte{0x77}) return rank_.fail(one.text() + ": writes behind its output");
     return true;
   }

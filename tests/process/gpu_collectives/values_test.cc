@@ -62,6 +62,48 @@ TEST_P(GpuValues, OfEveryKindTypeAndReduction) {
   });
 }
 
+void try_f8_and_factors(GpuRank& rank) {
+  Tries tries(rank);
+  for (const CollectiveKind kind : kKinds)
+    for (const DataType type :
+         {DataType::f8e4m3, DataType::f8e5m2, DataType::f16, DataType::bf16, DataType::f32, DataType::f64})
+      for (int reduction = 0; reduction <= static_cast<int>(Reduction::premul_sum); ++reduction)
+        for (const std::size_t count : {std::size_t{37}, std::size_t{30'003}}) {
+          Try one{kind, type, static_cast<Reduction>(reduction), count};
+          const bool is_f8 = type >= DataType::f8e4m3;
+          if (one.reduction == Reduction::custom || !is_combining(kind)) continue;
+          if (!is_f8 && one.reduction != Reduction::premul_sum) continue;  // others have them
+          for (const bool in_place : {false, true})
+            for (const Algorithm algorithm : {Algorithm::automatic, Algorithm::one_shot, Algorithm::direct}) {
+              if (algorithm != Algorithm::automatic && kind != CollectiveKind::all_reduce) continue;
+              one.in_place = in_place;
+              one.algorithm = algorithm;
+              if (!tries.run(one)) return;
+            }
+        }
+}
+TEST_P(GpuValues, OfF8AndOfInputsThatAreMultiplied) {
+  run_gpu_ranks(GetParam(), 10min, try_f8_and_factors);
+}
+TEST_P(GpuValues, OfF8AndOfInputsThatAreMultipliedWithoutNvlink) {
+  const WithoutNvlink without;
+  run_gpu_ranks(GetParam(), 10min, try_f8_and_factors);
+}
+
+TEST_P(GpuValues, OfEveryRoot) {
+  run_gpu_ranks(GetParam(), 10min, [](GpuRank& rank) {
+    Tries tries(rank);
+    for (const CollectiveKind kind : {CollectiveKind::reduce, CollectiveKind::gather, CollectiveKind::scatter})
+      for (int root = 0; root < rank.group.size(); ++root)
+        for (const std::size_t count : {std::size_t{1}, std::size_t{40'001}, std::size_t{100'003}}) {
+          Try one{kind, DataType::i32, Reduction::sum, count};
+          one.root = root;
+          one.in_place = root % 2 != 0;
+          if (!tries.run(one)) return;
+        }
+  });
+}
+
 TEST_P(GpuValues, OfSizesAroundEachSwitchByLines) {
   const auto size = static_cast<std::size_t>(GetParam());
   run_gpu_ranks(GetParam(), 10min, [size](GpuRank& rank) {

@@ -54,6 +54,8 @@ struct CpuBlock {
 
   static constexpr unsigned kLanesHere = collectives::gpu::kRowLanes;
   static unsigned row_lane(unsigned i) { return i; }
+  static std::uint64_t row_first(std::uint64_t word) { return word; }
+  static std::uint64_t most(std::uint64_t word) { return word; }
   static bool all_of_row(bool one) { return one; }
   // A line's last word is its flag: written last, read first.
   static void store_row(unsigned char* at, const std::uint64_t (&words)[kLanesHere][2]) {

@@ -1,5 +1,9 @@
+#include <algorithm>
 #include <atomic>
+#include <thread>
+#include <vector>
 
+#include "collectives/gpu_further.h"
 #include "collectives/gpu_reading.h"
 #include "support/cuda/cpu_block.h"
 #include "support/cuda/kernels.h"
@@ -70,6 +74,65 @@ std::function<bool()> run(int device, void** arguments) {
   };
 }
 
+// The furthest byte of blocks.
+std::uint64_t reach(const std::uint64_t (&at)[gpu::kMostRanks], const std::uint64_t (&bytes)[gpu::kMostRanks]) {
+  std::uint64_t most = 0;
+  for (unsigned rank = 0; rank < gpu::kMostRanks; ++rank)
+    if (bytes[rank] != 0) most = std::max(most, at[rank] + bytes[rank]);
+  return most;
+}
+
+bool find_memory(gpu::FurtherCall& further, std::uint64_t element, int device) {
+  gpu::Call& call = further.call;
+  for (unsigned rank = 0; rank < call.size; ++rank)
+    if ((call.scratch[rank] = reached(call.scratch[rank], gpu::kScratchHead, device)) == nullptr) return false;
+  std::uint64_t in = call.count * element, out = in;
+  if (call.work == gpu::Work::reduce_to_each) in *= call.size;
+  if (call.work == gpu::Work::reduce_to_root && call.rank != call.root) out = 0;
+  if (call.work == gpu::Work::blocks) {
+    in = reach(further.send_at, further.sends);
+    out = reach(further.take_at, further.takes);
+  }
+  if (in != 0 && (call.input = reached(call.input, in, device)) == nullptr) return false;
+  return out == 0 || (call.output = reached(call.output, out, device)) != nullptr;
+}
+
+template <class T, class F>
+std::function<bool()> further(int device, void** arguments) {
+  return [device, given = *static_cast<gpu::FurtherCall*>(arguments[0])] {
+    gpu::FurtherCall call = given;
+    if (call.call.blocks == 0) return true;
+    if (!find_memory(call, sizeof(T), device)) return false;
+    for (unsigned i = 0; i < call.call.blocks; ++i) gpu::run_further<T, fairway::support::CpuBlock, F>(call, i);
+    return true;
+  };
+}
+
+template <class F>
+std::function<bool()> messages(int device, void** arguments) {
+  return [device, given = *static_cast<gpu::MessagesCall*>(arguments[0])] {
+    gpu::MessagesCall all = given;
+    for (unsigned i = 0; i < all.count; ++i) {
+      gpu::Call& call = all.each[i].call;
+      for (unsigned rank = 0; rank < call.size; ++rank)
+        if ((call.scratch[rank] = reached(call.scratch[rank], gpu::kScratchHead, device)) == nullptr) return false;
+      if (call.count == 0) continue;
+      const bool sends = all.each[i].sends != 0;
+      if (sends && (call.input = reached(call.input, call.count, device)) == nullptr) return false;
+      if (!sends && (call.output = reached(call.output, call.count, device)) == nullptr) return false;
+    }
+    // A GPU runs their blocks at once; here each message is a thread.
+    std::vector<std::thread> threads;
+    for (unsigned i = 0, first = 0; i < all.count; first += all.each[i++].call.blocks)
+      threads.emplace_back([&all, i, first] {
+        for (unsigned block = 0; block < all.each[i].call.blocks; ++block)
+          gpu::run_messages<fairway::support::CpuBlock, F>(all, first + block);
+      });
+    for (std::thread& thread : threads) thread.join();
+    return true;
+  };
+}
+
 #define KERNELS_OF(family, how)                                                                        \
   {"fairway_" #family "_move", how(gpu::Byte)}, {"fairway_" #family "_i8", how(std::int8_t)},          \
       {"fairway_" #family "_u8", how(std::uint8_t)}, {"fairway_" #family "_i16", how(std::int16_t)},   \
@@ -84,13 +147,23 @@ std::function<bool()> run(int device, void** arguments) {
 #define AS_MANY(type) run<type, gpu::Family::many>
 #define AS_UNITS(type) run<type, gpu::Family::units>
 #define AS_READ(type) read<type>
+#define AS_LINES(type) further<type, gpu::LineForm>
+#define AS_SLOTS(type) further<type, gpu::UnitForm>
 constexpr Kernel kGroupKernels[] = {KERNELS_OF(pair, AS_PAIR),
                                     KERNELS_OF(few, AS_FEW),
                                     {"fairway_few_pass", AS_FEW(gpu::PassedByte)},
                                     KERNELS_OF(many, AS_MANY),
                                     {"fairway_many_pass", AS_MANY(gpu::PassedByte)},
                                     KERNELS_OF(units, AS_UNITS),
-                                    KERNELS_OF(read, AS_READ)};
+                                    KERNELS_OF(read, AS_READ),
+                                    KERNELS_OF(further_lines, AS_LINES),
+                                    {"fairway_further_lines_f8e4m3", AS_LINES(gpu::E4m3)},
+                                    {"fairway_further_lines_f8e5m2", AS_LINES(gpu::E5m2)},
+                                    {"fairway_further_lines_messages", messages<gpu::LineForm>},
+                                    KERNELS_OF(further_units, AS_SLOTS),
+                                    {"fairway_further_units_f8e4m3", AS_SLOTS(gpu::E4m3)},
+                                    {"fairway_further_units_f8e5m2", AS_SLOTS(gpu::E5m2)},
+                                    {"fairway_further_units_messages", messages<gpu::UnitForm>}};
 
 }  // namespace
 

@@ -169,7 +169,7 @@ int post(Comm handle, void* on, Give give, Take take) {
 }
 
 int reduce(const char* name, const void* input, void* output, std::size_t count, int type, int reduction, Comm comm,
-           void* stream, bool scatter) {
+           void* stream, bool scatter, int root = -1) {
   if (fails(name, of(comm).rank)) return kUnhandled;
   const std::size_t width = kTypeBytes[type], blocks = scatter ? static_cast<std::size_t>(of(comm).ranks) : 1;
   if (reduction != 0 || count * width * blocks > kRoom) return kInvalid;
@@ -177,6 +177,7 @@ int reduce(const char* name, const void* input, void* output, std::size_t count,
       comm, stream,
       [=](Group& one, int device) { return copy(one.board->data[one.rank], input, count * blocks * width, device); },
       [=](Group& one, int device) {
+        if (root >= 0 && one.rank != root) return true;
         const std::size_t at = scatter ? static_cast<std::size_t>(one.rank) * count * width : 0;
         std::vector<unsigned char> all(one.board->data[0] + at, one.board->data[0] + at + count * width);
         for (int other = 1; other < one.ranks; ++other)
@@ -249,7 +250,7 @@ int ncclCommGetAsyncError(Comm comm, int* state) {
   for (int other = 0; other < one.ranks; ++other) all = all && one.board->arrived[other] > 0;
   if (all) ::unlink(one.file.c_str());
   *state = !all || (one.not_yet > 0 && one.not_yet-- > 0) ? kInProgress : kSuccess;
-  if (fails("ncclCommGetAsyncError", of(comm).rank) && operations > 11) *state = kUnhandled;
+  if (fails("ncclCommGetAsyncError", of(comm).rank) && operations > 17) *state = kUnhandled;
   return kSuccess;
 }
 int ncclCommFinalize(Comm comm) {
@@ -272,6 +273,10 @@ int ncclCommAbort(Comm comm) {
 int ncclAllReduce(const void* input, void* output, std::size_t count, int type, int reduction, Comm comm,
                   void* stream) {
   return reduce("ncclAllReduce", input, output, count, type, reduction, comm, stream, false);
+}
+int ncclReduce(const void* input, void* output, std::size_t count, int type, int reduction, int root, Comm comm,
+               void* stream) {
+  return reduce("ncclReduce", input, output, count, type, reduction, comm, stream, false, root);
 }
 int ncclReduceScatter(const void* input, void* output, std::size_t count, int type, int reduction, Comm comm,
                       void* stream) {

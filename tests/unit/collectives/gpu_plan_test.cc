@@ -1,19 +1,22 @@
 #include "collectives/gpu_plan.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "collectives/gpu_slots.h"
 #include "collectives/gpu_work.h"
 
 namespace fairway::collectives::gpu {
 namespace {
 
-TEST(GpuLayout, NothingOverlapsAndAllIsBelow16MiB) {
+TEST(GpuLayout, NothingOverlapsAndAllIsBelow26MiB) {
   for (int size = 1; size <= static_cast<int>(kMostRanks); ++size) {
     const Layout layout = layout_of(size);
     const std::uint64_t others = std::max(size - 1, 1);
-    EXPECT_LT(layout.bytes, 16U << 20) << size;
+    EXPECT_LT(layout.bytes, 26U << 20) << size;
     EXPECT_GE(layout.unit_count, 2U);
     EXPECT_EQ(Layout::place_at(Layout::kPlaces), layout.own_at);
     for (std::uint32_t place = 0; place < Layout::kPlaces; ++place) {
@@ -31,8 +34,60 @@ TEST(GpuLayout, NothingOverlapsAndAllIsBelow16MiB) {
     EXPECT_EQ(area.piece_bytes % 16, 0U);
     EXPECT_EQ(area.pieces_at % 16, 0U);
     EXPECT_LE(area.pieces_at + kPieceChannels * kPiecePlaces * others * area.piece_bytes, layout.phases_at);
-    EXPECT_EQ(layout.phases_of(Layout::kPlaces), layout.bytes);
+    EXPECT_EQ(layout.phases_of(Layout::kPlaces), layout.sizes_at);
+    EXPECT_EQ(layout.sizes_of(Layout::kPlaces), layout.slots_at);
+    for (std::uint32_t place = 0; place < Layout::kPlaces; ++place) {
+      const Range slots = layout.slots_of(place, false);
+      EXPECT_EQ(slots.begin % 128, 0U);
+      EXPECT_GE(slots.bytes / 2 / kRowMemory, others) << "a row of each";
+      const std::uint64_t units = kUnitChannels * kUnitPlaces * others * layout.unit_count * 16;
+      if (Layout::is_wide(place)) {
+        EXPECT_GE(slots.begin, layout.own_of(place) + units) << "units of other kernels turn by themselves";
+        EXPECT_LE(slots.begin + slots.bytes, layout.own_of(place + 1));
+      } else {
+        EXPECT_GE(slots.begin, layout.slots_at);
+        EXPECT_LE(slots.begin + slots.bytes, layout.heads_at);
+      }
+    }
   }
+}
+
+// Each pair of ranks has its own, in each direction, and so has each of its streams.
+TEST(GpuLayout, MessagesOverlapNowhere) {
+  for (std::uint32_t size = 2; size <= kMostRanks; ++size) {
+    const Layout layout = layout_of(static_cast<int>(size));
+    std::vector<Range> all;
+    std::vector<std::uint32_t> ids, tolds;
+    constexpr std::uint32_t kOwn = 1;
+    for (std::uint32_t other = 0; other < size; ++other)
+      for (std::uint32_t place = 0; other != kOwn && place < Layout::kMessagePlaces; ++place) {
+        all.push_back(layout.message_of(other, kOwn, place));
+        EXPECT_GE(all.back().bytes, 4 * kRowMemory);
+        EXPECT_EQ(all.back().begin % 128, 0U);
+        const std::uint64_t words = std::uint64_t{kMessageBlocks} * kMostWarps * 8;
+        all.push_back({layout.heard_of(kOwn, other, place), words});
+        for (const auto& [from, to] : {std::pair(kOwn, other), std::pair(other, kOwn)}) {
+          ids.push_back(Layout::message_id(from, to, place));
+          tolds.push_back(Layout::told_of(kOwn, from, to, place));
+          all.push_back({layout.head_of(ids.back()), kPlaceHead});
+          const auto ends = message_ends(Layout::kPlaces + ids.back());
+          EXPECT_TRUE(ends && ends->from == static_cast<int>(from) && ends->to == static_cast<int>(to));
+        }
+      }
+    std::ranges::sort(all, {}, &Range::begin);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      EXPECT_GE(all[i].begin, layout.heads_at);
+      EXPECT_LE(all[i].begin + all[i].bytes, i + 1 < all.size() ? all[i + 1].begin : layout.bytes);
+    }
+    for (auto* const numbers : {&ids, &tolds}) {
+      std::ranges::sort(*numbers);
+      EXPECT_EQ(std::ranges::adjacent_find(*numbers), numbers->end());
+    }
+    EXPECT_LT(ids.back(), Layout::kMessageHeads);
+    EXPECT_LT(tolds.back(), Layout::kTolds);
+    EXPECT_GE(tolds.front(), Layout::kPlaces);
+  }
+  EXPECT_FALSE(message_ends(Layout::kPlaces - 1));
 }
 
 TEST(GpuReadRoute, ManyBytesAreReadWhereTheyAre) {
@@ -143,6 +198,52 @@ TEST(GpuRoute, LinesHaveRoomForAllBytes) {
       }
     }
   }
+}
+
+// Every byte has a row, and every row a place, in both forms.
+TEST(GpuFurtherRoute, RowsHaveRoomForAllBytes) {
+  for (const int size : {1, 2, 3, 5, 8})
+    for (const bool by_lines : {true, false})
+      for (const std::uint32_t place : {0U, Layout::kPlaces - 1})
+        for (const Work work : {Work::reduce_to_root, Work::reduce_to_all, Work::reduce_to_each, Work::blocks})
+          for (std::uint64_t bytes = 1; bytes <= 1ULL << 33; bytes = bytes * 3 + 7) {
+            const Layout layout = layout_of(size);
+            const auto others = static_cast<std::uint64_t>(std::max(size - 1, 1));
+            const Route route = further_route_of(layout, place, work, bytes, false, Algorithm::automatic, by_lines);
+            const bool two_shot = route.way == Way::two_shot;
+            const std::uint64_t most = place == 0 ? kMostByWideLines : kMostByLines;
+            EXPECT_EQ(two_shot, (work == Work::reduce_to_root || work == Work::reduce_to_all) && size > 2 &&
+                                    bytes * others > most);
+            const std::uint64_t moved = two_shot ? route.part_bytes : bytes;
+            if (two_shot) EXPECT_GE(moved * layout.size, bytes);
+            EXPECT_EQ(route.wants_area, by_lines && moved * others > most);
+            const Range memory = layout.slots_of(place, by_lines);
+            for (const Lines& lines : {route.lines, route.area_lines}) {
+              if (lines.rounds == 0) continue;
+              const std::uint64_t rows = std::uint64_t{lines.blocks} * lines.warps * lines.rows;
+              EXPECT_GE(rows * lines.rounds * (by_lines ? LineForm::kBytes : UnitForm::kBytes), moved);
+              EXPECT_LE(rows * others * kRowMemory, lines.place_bytes);
+              EXPECT_LE(lines.blocks, route.blocks);
+              EXPECT_LE(lines.warps * kRowLanes, route.threads);
+            }
+            EXPECT_EQ(route.lines.at, memory.begin);
+            EXPECT_LE(2 * std::uint64_t{route.lines.place_bytes}, memory.bytes);
+          }
+}
+
+TEST(GpuFurtherRoute, MessagesHaveRoomAndFewBlocks) {
+  for (const bool by_lines : {true, false})
+    for (const std::uint32_t size : {2U, 8U})
+      for (const std::uint32_t place : {0U, Layout::kMessagePlaces - 1})
+        for (std::uint64_t bytes = 0; bytes <= 1ULL << 33; bytes = bytes * 3 + 7) {
+          const Layout layout = layout_of(static_cast<int>(size));
+          const Range memory = layout.message_of(0, 1, place);
+          const Route route = message_route_of(memory, bytes, by_lines);
+          const std::uint64_t rows = std::uint64_t{route.lines.blocks} * route.lines.warps * route.lines.rows;
+          EXPECT_GE(rows * route.lines.rounds * (by_lines ? LineForm::kBytes : UnitForm::kBytes), bytes);
+          EXPECT_LE(2 * rows * kRowMemory, memory.bytes);
+          EXPECT_LE(route.blocks, kMessageBlocks) << "a kernel's messages are to run at once";
+        }
 }
 
 }  // namespace
