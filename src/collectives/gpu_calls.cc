@@ -83,7 +83,7 @@ Status GpuCalls::agree(const Status& own) {
 }
 
 // Every rank says which GPU it has, then whether lines stay whole to all of theirs. Then each loads its kernels.
-Status GpuCalls::agree_on_lines(GpuGroup& made) {
+Status GpuCalls::agree_on_lines(GpuGroup& made, std::unique_ptr<GpuFurther>& further) {
   using BusId = std::array<char, 32>;
   BusId mine = {};
   const std::string id = made.bus_id();
@@ -102,9 +102,9 @@ Status GpuCalls::agree_on_lines(GpuGroup& made) {
   if (Status status = parts_.group.run(gather); !status) return status;
   Status status = made.get_ready(std::all_of(all.begin(), all.end(), [](std::uint8_t each) { return each != 0; }));
   if (!status) return agree(status);
-  auto further = GpuFurther::make(made, rank(), size());
-  if (further) further_ = std::move(*further);
-  return agree(further.status());
+  auto loaded = GpuFurther::make(made, rank(), size());
+  if (loaded) further = std::move(*loaded);
+  return agree(loaded.status());
 }
 
 GpuCalls::GpuCalls(const Parts& parts) : parts_(parts) {}
@@ -140,9 +140,11 @@ Status GpuCalls::use_gpu(int number, const GpuOptions& options) {
   if (Status status = agree(own); !status) return status;
   own = made->meet(parts_.lanes.members(), name, after(Clock::now(), parts_.options.timeout));
   if (Status status = agree(own); !status) return status;
-  if (Status status = agree_on_lines(*made); !status) return status;
+  std::unique_ptr<GpuFurther> further;  // goes before what it stands on
+  if (Status status = agree_on_lines(*made, further); !status) return status;
   if (Status status = open_nccl(*made, options); !status) return status;
   on_gpus_ = std::move(made);
+  further_ = std::move(further);
   stop_.store(on_gpus_->stop_word(), std::memory_order_release);
   return {};
 }

@@ -61,7 +61,7 @@ class GpuCalls {
 
  private:
   Status agree(const Status& own);
-  Status agree_on_lines(GpuGroup& made);
+  Status agree_on_lines(GpuGroup& made, std::unique_ptr<GpuFurther>& further);
   [[nodiscard]] int rank() const { return parts_.lanes.rank(); }
   [[nodiscard]] int size() const { return parts_.lanes.size(); }
   [[nodiscard]] const std::string& name_of(int member) const {
