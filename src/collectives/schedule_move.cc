@@ -20,7 +20,7 @@ void ScheduleWriter::broadcast() {
         if (v + mask < size()) send(wrap(v + mask + shape_.root), all, i);
     }
   }
-  barrier(-1);  // against the way of the pieces: where they are still on their way, its messages would hold them up
+  hear_all(-1);  // against the way of the pieces: where they are still on their way, its messages would hold them up
 }
 
 void ScheduleWriter::all_gather() {
@@ -66,7 +66,7 @@ void ScheduleWriter::gather() {
     for (std::uint64_t i = 0; i < pieces(bytes()); ++i)
       for (int k = 1; k < size(); ++k) receive(wrap(rank() + k), equal(Buffer::output, wrap(rank() + k)), i);
   }
-  barrier();
+  hear_all();
 }
 
 void ScheduleWriter::scatter() {
@@ -77,7 +77,7 @@ void ScheduleWriter::scatter() {
     for (std::uint64_t i = 0; i < pieces(bytes()); ++i)
       for (int k = 1; k < size(); ++k) send(wrap(rank() + k), equal(Buffer::input, wrap(rank() + k)), i);
   }
-  barrier();
+  hear_all();
 }
 
 void ScheduleWriter::all_to_all() {
