@@ -123,12 +123,18 @@ typedef struct {
   void* combine_context;
   size_t element_bytes;
   double factor; /* PREMUL_SUM: this rank's; others: 1, or 0 in a struct that you zero */
+  uint8_t local_completion;
 } fairway_collective;
 void fairway_collective_init(fairway_collective*); /* a barrier */
 
 fairway_code fairway_communicator_run(fairway_communicator*, const fairway_collective*, fairway_error**);
 /* A group, in order, all with the first one's struct_size. */
 fairway_code fairway_communicator_run_all(fairway_communicator*, const fairway_collective*, size_t count,
+                                          fairway_error**);
+/* Texts, to be freed with fairway_free: as fairway::Communicator's measure (collective) and explain. */
+fairway_code fairway_communicator_measure(fairway_communicator*, size_t most_bytes, int32_t compare, char** text,
+                                          fairway_error**);
+fairway_code fairway_communicator_explain(const fairway_communicator*, const fairway_collective*, char** text,
                                           fairway_error**);
 /* The operation's number, from 1 on. What the struct points at is borrowed as fairway::Collective says. */
 fairway_code fairway_communicator_start(fairway_communicator*, const fairway_collective*, uint64_t* operation,

@@ -22,7 +22,7 @@ struct CollectiveOptions {
   std::vector<std::string> ranks{"2", "4"};
   std::vector<std::string> operations{"all_reduce"};
   std::vector<std::string> via;
-  bool namespaces = false;
+  bool namespaces = false, local = false;
   int per_host = 1;
   std::vector<std::string> beside;
   std::vector<std::uint64_t> sizes;
@@ -98,6 +98,7 @@ class CollectiveRun {
     for (const std::string& name : options_.operations) {
       CollectiveWork work{.type = *type, .reduction = *reduction, .algorithm = *algorithm, .ranks = 0};
       if (Status status = set_operation(work, name); !status) return status;
+      work.local = options_.local;
       if (work.messages && *algorithm != Algorithm::automatic)
         return {ErrorCode::invalid_argument, "--algorithm: send_recv has none"};
       std::vector<CollectiveWork> works;
@@ -212,7 +213,7 @@ class CollectiveRun {
     row.path = path;
     row.rounds = rounds;
     row.join_ms = group.join_ms();
-    row.algorithm = timed->algorithm;
+    row.algorithm = timed->algorithm + (work.local && work.has_root() ? " local" : "");
     row.us = median(times);
     row.namespaces = options_.namespaces;
     row.per_host = options_.per_host;
@@ -283,6 +284,8 @@ void add_bench_collectives(Tool& tool, CLI::App& bench) {
   command.add_option("--algorithm", options->algorithm, "Force one: direct, ring, bruck (default: as the size asks)")
       ->check(one_of({"automatic", "one_shot", "direct", "recursive_doubling", "ring", "binomial", "chain", "bruck",
                       "dissemination", "hierarchical"}));
+  command.add_flag("--local-completion", options->local,
+                   "What has a root ends at each rank apart from the others, as MPI's does");
   add_via(command, options->via, "Transports, one after the other (default: shm; tcp with --namespaces)",
           Via::transports);
   command.add_flag(

@@ -31,11 +31,13 @@ struct CollectiveWork {
   DataType type = DataType::f32;
   Reduction reduction = Reduction::sum;
   Algorithm algorithm = Algorithm::automatic;
+  bool local = false;  // Collective::local_completion
   std::uint64_t bytes = 0;
   int ranks = 2;
 
   [[nodiscard]] std::string_view operation() const;  // as its users name it
   [[nodiscard]] bool combines() const;
+  [[nodiscard]] bool has_root() const;
   // Collective::count, of all_to_allv the elements of the shortest block; at least one.
   [[nodiscard]] std::uint64_t count() const;
   // Of all_to_allv: how often that the block from one rank to another is, from 1 for its own to `ranks` for that before

@@ -30,16 +30,16 @@ void say(const std::string& line) {
   (void)std::fflush(stdout);
 }
 
-// "all_reduce f32 sum automatic 65536 4 200"
+// "all_reduce f32 sum automatic 0 65536 4 200"
 std::string order_of(const CollectiveWork& work, std::uint64_t rounds) {
-  return fmt::format("{} {} {} {} {} {} {}\n", work.operation(), to_string(work.type), to_string(work.reduction),
-                     to_string(work.algorithm), work.bytes, work.ranks, rounds);
+  return fmt::format("{} {} {} {} {} {} {} {}\n", work.operation(), to_string(work.type), to_string(work.reduction),
+                     to_string(work.algorithm), work.local ? 1 : 0, work.bytes, work.ranks, rounds);
 }
 
 Status read_order(const std::string& line, CollectiveWork& work, std::uint64_t& rounds) {
   std::istringstream words(line);
   std::string kind, type, reduction, algorithm;
-  words >> kind >> type >> reduction >> algorithm >> work.bytes >> work.ranks >> rounds;
+  words >> kind >> type >> reduction >> algorithm >> work.local >> work.bytes >> work.ranks >> rounds;
   const auto t = type_of(type);
   const auto r = reduction_of(reduction);
   const auto a = algorithm_of(algorithm);

@@ -115,6 +115,11 @@ bool CollectiveWork::combines() const {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce || kind == CollectiveKind::reduce_scatter;
 }
 
+bool CollectiveWork::has_root() const {
+  return !messages && (kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast ||
+                       kind == CollectiveKind::gather || kind == CollectiveKind::scatter);
+}
+
 std::string_view CollectiveWork::operation() const {
   return messages ? std::string_view("send_recv") : to_string(kind);
 }
@@ -174,6 +179,7 @@ CollectiveMemory::CollectiveMemory(const CollectiveWork& work, int rank) : work_
   call_.reduction = work.reduction;
   call_.factor = static_cast<double>(factor_of(work, rank));
   call_.algorithm = work.algorithm;
+  call_.local_completion = work.local;
   if (!is_uneven(work)) return;
   call_.count = 0;
   send_ = blocks(rank, true);

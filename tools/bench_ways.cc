@@ -7,6 +7,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -23,21 +24,25 @@ namespace {
 
 constexpr std::chrono::minutes kAnswer{10};  // of a rank; its operations end after kTimeout
 constexpr std::chrono::minutes kTimeout{1};
-constexpr int kMostRanks = 8;
+constexpr int kMostRanks = 8, kMostOnHost = 64;
+constexpr std::uint64_t kMostOfHost = std::uint64_t{64} << 20;
 constexpr std::string_view kEnd = ".";  // behind a rank's lines
 
 struct WaysOptions {
   int ranks = 0, rank = -1;
   std::uint64_t most = std::uint64_t{64} << 20;
   std::string nccl, table;
+  std::string memory = "gpu";
   bool compare = false, unguarded = false;
+  [[nodiscard]] bool on_host() const { return memory == "host"; }
 };
 
 std::vector<std::string> words_of(const WaysOptions& options, int rank) {
-  std::vector<std::string> words{"bench",   "ways",
-                                 "--rank",  fmt::format("{}", rank),
-                                 "--ranks", fmt::format("{}", options.ranks),
-                                 "--most",  fmt::format("{}", options.most)};
+  std::vector<std::string> words{"bench",    "ways",
+                                 "--rank",   fmt::format("{}", rank),
+                                 "--ranks",  fmt::format("{}", options.ranks),
+                                 "--most",   fmt::format("{}", options.most),
+                                 "--memory", options.memory};
   const auto add = [&](const char* name, const std::string& value) {
     if (!value.empty()) words.insert(words.end(), {name, value});
   };
@@ -56,6 +61,7 @@ void say(const std::string& lines) {
 Result<std::string> measure(const WaysOptions& options) {
   EngineOptions wanted;
   wanted.name = fmt::format("rank-{}", options.rank);
+  if (options.on_host()) wanted.progress = Progress::caller;  // as Communicator::join() has it
   auto engine = Engine::open(wanted);
   if (!engine) return engine.status();
   say(engine->address());
@@ -65,6 +71,7 @@ Result<std::string> measure(const WaysOptions& options) {
   for (std::istringstream words(line); words >> address;) addresses.push_back(address);
   auto group = Communicator::create(*engine, options.rank, addresses, {.timeout = kTimeout});
   if (!group) return group.status();
+  if (options.on_host()) return group->measure(options.most, options.compare);
   auto driver = sys::CudaDriver::open();
   if (!driver) return driver.status();
   GpuOptions by;
@@ -89,10 +96,20 @@ Exit be_rank(const WaysOptions& options) {
 
 Exit run_ways(Tool& tool, WaysOptions options) {
   if (options.rank >= 0) return be_rank(options);
-  const auto driver = sys::CudaDriver::open();
-  if (!driver) return tool.fail(driver.status());
-  if (options.ranks == 0) options.ranks = std::min((*driver)->devices(), kMostRanks);
-  if (options.ranks < 2) return tool.fail("one GPU: nothing goes between ranks; name --ranks to put several on it");
+  if (options.on_host()) {
+    if (!options.nccl.empty() || !options.table.empty() || options.unguarded)
+      return tool.misused("--nccl, --table and --unguarded are of GPU memory");
+    if (options.ranks == 0)
+      options.ranks = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, kMostRanks);
+    options.most = std::min(options.most, kMostOfHost);
+  } else {
+    if (options.ranks > kMostRanks)
+      return tool.misused(fmt::format("--ranks: on GPUs there are {} at most", kMostRanks));
+    const auto driver = sys::CudaDriver::open();
+    if (!driver) return tool.fail(driver.status());
+    if (options.ranks == 0) options.ranks = std::min((*driver)->devices(), kMostRanks);
+    if (options.ranks < 2) return tool.fail("one GPU: nothing goes between ranks; name --ranks to put several on it");
+  }
   std::vector<std::unique_ptr<OtherProcess>> ranks;
   std::string addresses;
   for (int rank = 0; rank < options.ranks; ++rank) {
@@ -119,10 +136,15 @@ Exit run_ways(Tool& tool, WaysOptions options) {
 void add_bench_ways(Tool& tool, CLI::App& bench) {
   CLI::App& command = tool.add_below(
       bench, "ways",
-      "Measure who is faster in collectives on GPU memory, Fairway or NCCL, and keep it for this machine");
+      "Measure who is the fastest in collectives, and keep it for this machine: on GPU memory Fairway or NCCL, on host "
+      "memory each algorithm");
   const auto options = std::make_shared<WaysOptions>();
-  command.add_option("--ranks", options->ranks, "Number of ranks, a process and a GPU each (default: all GPUs)")
-      ->check(CLI::Range(2, kMostRanks));
+  command.add_option("--memory", options->memory, "gpu or host")->check(one_of({"gpu", "host"}))->capture_default_str();
+  command
+      .add_option(
+          "--ranks", options->ranks,
+          "Number of ranks, a process each; on GPUs one each (default: all GPUs, or as many as cores, at most 8)")
+      ->check(CLI::Range(2, kMostOnHost));
   add_size(command, "--most", options->most, "Longest operation, in bytes of all blocks (default: 64M)",
            {512, std::uint64_t{256} << 20});
   command.add_option("--nccl", options->nccl, "NCCL's library (default: FAIRWAY_NCCL_LIBRARY)")->type_name("FILE");

@@ -232,6 +232,11 @@ void add_sim(Tool& tool) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str()
       ->needs(collectives);
+  command
+      .add_flag("--local-completion", options->collectives.local,
+                "With --collectives: those that have a root, each rank of which ends apart from the others")
+      ->excludes(svg)
+      ->needs(collectives);
   tool.on_run(command, [&tool, options, seed, seeds] {
     options->collectives.trace = options->trace;
     if (!options->collectives.svg.empty()) return draw_collectives(tool, options->collectives);

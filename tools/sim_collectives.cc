@@ -64,7 +64,7 @@ Exit simulate_collectives(Tool& tool, const SimCollectives& wanted) {
     tool.print(fmt::format("{:<14} {:<18} {:>5} {:>8} {:>11} {:>11} {:>6} {:>9} {:>9} {:>6} {:>8}\n", "collective",
                            "algorithm", "ranks", "bytes", "virtual us", "formula", "ratio", "messages", "formula",
                            "bytes", "records"));
-    for (const sim::GroupCall& call : sim::calls_for(group, wanted.most_bytes)) {
+    for (const sim::GroupCall& call : sim::calls_for(group, wanted.most_bytes, wanted.local)) {
       if (!is_wanted(call, wanted.only)) continue;
       const sim::GroupMeasured measured = sim::measure(group, call);
       tool.print(row(measured));

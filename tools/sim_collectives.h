@@ -14,6 +14,7 @@ struct SimCollectives {
   std::vector<std::string> only;    // of sim::names_of_calls(); empty: all
   int per_host = 1;                 // consecutive ranks of a host, by `hierarchical`
   std::uint32_t slot_bytes = 4096;  // the longest message
+  bool local = false;               // those that have a root, with local completion
   bool trace = false;               // print every event
   std::string svg;                  // a folder for pictures, in place of the table; empty: none
 };

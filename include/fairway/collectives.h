@@ -98,6 +98,9 @@ struct Collective {
   // have different ones. Products are of f64 for f64, else of f32 (the factor, too), and rounded to the type, as IEEE
   // 754 says. The input stays as it is, unless it is in place.
   double factor = 1;
+  // broadcast, reduce, gather, scatter: ends once this rank's results are there and its memory is free, as in MPI. Who
+  // does not come is then named by a later operation (docs/collectives.md). The same on every rank; others ignore it.
+  bool local_completion = false;
 };
 
 struct CommunicatorOptions {
@@ -108,11 +111,10 @@ struct CommunicatorOptions {
   // Longest piece of a message, and the room for it. A communicator takes 8 slots for each other rank. 0: 64 KiB, 512
   // KiB where the addresses name several hosts, less with many ranks, so that the slots take 16 MiB.
   std::uint32_t slot_bytes = 0;
-  // The communicator uses this engine's counters of so many immediates from this one on: 10 for each rank, and as many
-  // for each communicator made of it by split() or shrink(). 0: above 0x40000000, at a place that follows from `name`.
-  // Choose it only to keep them apart from the program's own; no two communicators of an engine may share any, also
-  // after their end. Raise EngineOptions::max_counters for more than 400 ranks in all of them, and max_transfers for
-  // thousands: a communicator holds one for each other rank.
+  // The communicator uses this engine's counters of so many immediates from this one on, 10 for each rank, and each
+  // that split() or shrink() makes of it as many. 0: above 0x40000000, where its name says. No two communicators of an
+  // engine may share any, also after their end. Raise EngineOptions::max_counters for more than 400 ranks in all of
+  // them, and max_transfers for thousands: a communicator holds one for each other rank.
   std::uint32_t first_immediate = 0;
 };
 
@@ -214,6 +216,10 @@ class FAIRWAY_API Communicator {
   // The outcome, once; after that not_found.
   Status wait(OperationId operation);
 
+  // Collective: times each algorithm for operations of up to so many bytes; rank 0 keeps who is the fastest, for this
+  // and later communicators of this shape on this machine. `compare`: what they choose then, too. The figures as text.
+  Result<std::string> measure(std::size_t most_bytes = 64 << 20, bool compare = false);
+
   // ---- GPU memory, among at most 8 ranks of one host whose GPUs reach each other ----
   // Collective: each rank with its GPU, as CUDA numbers them. Takes 25 MiB of its memory, and milliseconds (with NCCL
   // more of both); may wait for running kernels. unsupported, on every rank: one of them cannot, and which.
@@ -276,8 +282,9 @@ class FAIRWAY_API Communicator {
   void abort();
   // Why it ended; rank -1 and an ok status: it has not.
   [[nodiscard]] const CollectiveFailure& failure() const;
-  // The algorithm that `operation` would use.
+  // The algorithm that an operation on host memory would use; and why.
   [[nodiscard]] Algorithm chosen(const Collective& operation) const;
+  [[nodiscard]] std::string explain(const Collective& operation) const;
 
  private:
   struct State;

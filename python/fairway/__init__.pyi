@@ -308,11 +308,20 @@ class Communicator:
         factor: float = 1.0,
         algorithm: _Algorithm = "automatic",
         reproducible: bool = False,
+        local_completion: bool = False,
         timeout: float | None = None,
         wait: bool = True,
     ) -> Any: ...
     def broadcast(
-        self, array: _Array, root: int = 0, *, algorithm: _Algorithm = "automatic", timeout: float | None = None, wait: bool = True, stream: Any = None
+        self,
+        array: _Array,
+        root: int = 0,
+        *,
+        algorithm: _Algorithm = "automatic",
+        local_completion: bool = False,
+        timeout: float | None = None,
+        wait: bool = True,
+        stream: Any = None,
     ) -> Any: ...
     def all_gather(
         self,
@@ -324,8 +333,19 @@ class Communicator:
         wait: bool = True,
         stream: Any = None,
     ) -> Any: ...
-    def gather(self, array: _Array, out: _Array | None = None, root: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
-    def scatter(self, array: _Array | None, out: _Array, root: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
+    def gather(
+        self,
+        array: _Array,
+        out: _Array | None = None,
+        root: int = 0,
+        *,
+        local_completion: bool = False,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> Any: ...
+    def scatter(
+        self, array: _Array | None, out: _Array, root: int = 0, *, local_completion: bool = False, timeout: float | None = None, wait: bool = True
+    ) -> Any: ...
     def reduce_scatter(
         self,
         array: _Array,
@@ -361,6 +381,9 @@ class Communicator:
         timeout: float | None = None,
         wait: bool = True,
     ) -> Any: ...
+    def run_all(self, *, wait: bool = True) -> Any: ...
+    def measure(self, most_bytes: int = 67108864, compare: bool = False) -> str: ...
+    def explain(self, operation: str, *arrays: _Array, **options: Any) -> str: ...
     def use_gpu(
         self,
         gpu: int,

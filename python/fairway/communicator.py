@@ -6,8 +6,9 @@ import numbers
 import weakref
 
 from . import errors
-from ._fairway import _Group
+from ._fairway import _Call, _Group
 from .communicator_gpu import GpuCalls
+from .communicator_host import HostCalls
 from .group_memory import _COMPLEX, _OPS, _TYPES, _Memory
 
 _ADDRESS_BYTES = 256
@@ -21,7 +22,7 @@ def _named(failed, what, rank, address):
     return error
 
 
-class Communicator(GpuCalls):
+class Communicator(HostCalls, GpuCalls):
     """A group of ranks, each with an engine, that move and combine host memory together.
 
         group = fairway.Communicator(engine, rank, addresses)   # the address of each rank's engine, by rank
@@ -104,36 +105,44 @@ class Communicator(GpuCalls):
         source, target = self._pair(array, out, stream)
         return self._reducing("all_reduce", source, target, array if out is None else out, op, factor, 0, algorithm, reproducible, timeout, wait, stream)
 
-    def reduce(self, array, out=None, op="sum", root=0, *, factor=1.0, algorithm="automatic", reproducible=False, timeout=None, wait=True):
-        """As all_reduce, with the result at `root` only, in `out` or without it in `array`; None elsewhere."""
+    def reduce(self, array, out=None, op="sum", root=0, *, factor=1.0, algorithm="automatic", reproducible=False, local_completion=False, timeout=None, wait=True):
+        """As all_reduce, with the result at `root` only, in `out` or without it in `array`; None elsewhere. `local_completion`: as in broadcast."""
         here = self.rank == root
         source, target = self._pair(array, out) if here else (_Memory(array, "array"), None)
         result = (array if out is None else out) if here else None
-        return self._reducing("reduce", source, target, result, op, factor, root, algorithm, reproducible, timeout, wait)
+        return self._reducing("reduce", source, target, result, op, factor, root, algorithm, reproducible, timeout, wait, local=local_completion)
 
-    def broadcast(self, array, root=0, *, algorithm="automatic", timeout=None, wait=True, stream=None):
-        """Copies the array of `root` into that of every other rank."""
+    def broadcast(self, array, root=0, *, algorithm="automatic", local_completion=False, timeout=None, wait=True, stream=None):
+        """Copies the array of `root` into that of every other rank.
+
+        Ends once all ranks have come. With `local_completion`, the same on every rank, it ends once this rank's array has the
+        values, or may be changed, as MPI's does; a rank that does not come is then named by a later operation. Not on streams.
+        """
         here = self.rank == root
         memory = _Memory(array, "array", not here, stream)
         kind, count = memory.elements("broadcast", "", "array")
-        return self._start("broadcast", memory, memory, count, kind, array, root=root, algorithm=algorithm, timeout=timeout, wait=wait, stream=stream)
+        how = {"root": root, "algorithm": algorithm, "local_completion": local_completion}
+        return self._start("broadcast", memory, memory, count, kind, array, **how, timeout=timeout, wait=wait, stream=stream)
 
     def all_gather(self, array, out=None, *, algorithm="automatic", timeout=None, wait=True, stream=None):
         """The arrays of all ranks, in order, in `out` at every rank; without it in a new array of shape (size, ...)."""
         return self._gathering("all_gather", array, out, 0, algorithm, timeout, wait, True, stream)
 
-    def gather(self, array, out=None, root=0, *, timeout=None, wait=True):
-        """As all_gather, at `root` only; None elsewhere."""
-        return self._gathering("gather", array, out, root, "automatic", timeout, wait, self.rank == root)
+    def gather(self, array, out=None, root=0, *, local_completion=False, timeout=None, wait=True):
+        """As all_gather, at `root` only; None elsewhere. `local_completion`: as in broadcast."""
+        return self._gathering("gather", array, out, root, "automatic", timeout, wait, self.rank == root, local=local_completion)
 
-    def scatter(self, array, out, root=0, *, timeout=None, wait=True):
-        """Block i of the array of `root` (None elsewhere) goes to rank i, into `out`; there are `size` equal blocks."""
+    def scatter(self, array, out, root=0, *, local_completion=False, timeout=None, wait=True):
+        """Block i of the array of `root` (None elsewhere) goes to rank i, into `out`; there are `size` equal blocks.
+
+        `local_completion`: as in broadcast.
+        """
         target = _Memory(out, "out", True)
         source = _Memory(array, "array") if self.rank == root else None
         if source is not None:
             self._fits(source, target, self.size, "array", "out")
         kind, count = target.elements("scatter", "", "out")
-        return self._start("scatter", source, target, count, kind, out, root=root, timeout=timeout, wait=wait)
+        return self._start("scatter", source, target, count, kind, out, root=root, local_completion=local_completion, timeout=timeout, wait=wait)
 
     def reduce_scatter(self, array, out=None, op="sum", *, factor=1.0, algorithm="automatic", reproducible=False, timeout=None, wait=True, stream=None):
         """Combines the arrays of all ranks; of the result rank i gets block i of `size`, in `out` or in a new array."""
@@ -281,7 +290,7 @@ class Communicator(GpuCalls):
         """Elements as the collective counts them in one of the array's."""
         return 2 if memory.type in _COMPLEX else 1 if memory.type in _TYPES or memory.type == "bool" else memory.item
 
-    def _reducing(self, kind, source, target, result, op, factor, root, algorithm, reproducible, timeout, wait, stream=None):
+    def _reducing(self, kind, source, target, result, op, factor, root, algorithm, reproducible, timeout, wait, stream=None, local=False):
         if op not in _OPS:
             raise errors._of("invalid_argument", f"op is one of {', '.join(_OPS)}, not {op!r}")
         if not isinstance(factor, numbers.Real):
@@ -289,10 +298,10 @@ class Communicator(GpuCalls):
         element, count = source.elements(kind, op, "array")
         if kind == "reduce_scatter":
             count //= self.size
-        how = {"op": op, "factor": float(factor), "root": root, "algorithm": algorithm, "reproducible": bool(reproducible)}
+        how = {"op": op, "factor": float(factor), "root": root, "algorithm": algorithm, "reproducible": bool(reproducible), "local_completion": local}
         return self._start(kind, source, target, count, element, result, **how, timeout=timeout, wait=wait, stream=stream)
 
-    def _gathering(self, kind, array, out, root, algorithm, timeout, wait, here, stream=None):
+    def _gathering(self, kind, array, out, root, algorithm, timeout, wait, here, stream=None, local=False):
         source = _Memory(array, "array", stream=stream)
         target = None
         if here:
@@ -302,7 +311,8 @@ class Communicator(GpuCalls):
             self._fits(target, source, self.size, "out", "array")
         element, count = source.elements(kind, "", "array")
         result = out if here else None
-        return self._start(kind, source, target, count, element, result, root=root, algorithm=algorithm, timeout=timeout, wait=wait, stream=stream)
+        how = {"root": root, "algorithm": algorithm, "local_completion": local}
+        return self._start(kind, source, target, count, element, result, **how, timeout=timeout, wait=wait, stream=stream)
 
     def _start(
         self,
@@ -318,31 +328,21 @@ class Communicator(GpuCalls):
         root=0,
         algorithm="automatic",
         reproducible=False,
+        local_completion=False,
         timeout=None,
         wait=True,
         blocks=((), (), (), ()),
         stream=None,
     ):
+        places = [0 if memory is None else memory.address for memory in (source, target)]
+        how = (op, factor, root, algorithm, timeout, reproducible, bool(local_completion))
+        call = _Call(kind, *places, count, element, *how, *blocks)
         if stream is not None:
-            places = [0 if memory is None else memory.address for memory in (source, target)]
-            return self._enqueue(stream, result, kind, *places, count, element, op, factor, root, algorithm, timeout, reproducible)
-        operation = self._group.start(
-            kind,
-            source.address if source is not None else 0,
-            target.address if target is not None else 0,
-            count,
-            element,
-            op,
-            factor,
-            root,
-            algorithm,
-            timeout,
-            reproducible,
-            (source, target),
-            result,
-            not wait,
-            *blocks,
-        )
+            return self._enqueue(stream, result, call)
+        return self._begin(call, (source, target), result, wait)
+
+    def _begin(self, call, keep, result, wait):
+        operation = self._group.start(call, keep, result, not wait)
         return operation.wait() if wait else operation
 
     def _message(self, what, array, rank, tag, timeout, wait):

@@ -105,8 +105,8 @@ class GpuCalls:
 
     # ---- how ----
 
-    def _enqueue(self, stream, result, *call):
-        self._group.stream_run(*call, cuda._handle(stream))
+    def _enqueue(self, stream, result, call):
+        self._group.stream_run(call, cuda._handle(stream))
         return result
 
     @staticmethod

@@ -13,10 +13,10 @@ class _Explained(Communicator):
     def __init__(self, communicator, captured):
         self._group, self._captured = communicator._group, bool(captured)
 
-    def _enqueue(self, stream, result, *call):
+    def _enqueue(self, stream, result, call):
         if stream is not _ANY:
             cuda._handle(stream)  # what is no stream is refused
-        return self._group.explain_stream(*call, self._captured)
+        return self._group.explain_stream(call, self._captured)
 
     @staticmethod
     def _new(like, shape, stream):

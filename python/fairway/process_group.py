@@ -16,6 +16,7 @@ _REDUCTIONS = (
     (dist.ReduceOp.MAX, "max"),
     (dist.ReduceOp.AVG, "average"),
 )
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")  # a Work of these says that this rank is done, as of every backend
 _OF_TRUTHS = ((dist.ReduceOp.BAND, "min"), (dist.ReduceOp.BOR, "max"))
 _KEPT = 64  # works that nobody has waited for: PyTorch's C++ keeps only the half of them that is not Python's
 
@@ -135,6 +136,8 @@ class FairwayProcessGroup(dist.ProcessGroup):
         seconds = options.pop("limit", None)
         if seconds is not None and seconds.total_seconds() > 0:
             options["timeout"] = seconds.total_seconds()
+        if what in _ROOTED:
+            options["local_completion"] = True
         return getattr(self.communicator, what)(*arguments, wait=False, **options)
 
     def _on_gpu(self, tensors, what, given=None):

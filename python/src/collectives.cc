@@ -83,10 +83,20 @@ py::tuple look_at(py::handle object, const std::string& name, bool written, bool
   return py::make_tuple(address, bytes, elements.first, item, counts, PyView{std::move(view)});
 }
 
-Collective call_of(const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
-                   const std::string& type, const std::string& op, double factor, int root,
-                   const std::string& algorithm, std::optional<double> timeout, bool reproducible) {
+// One call, and the blocks of all_to_allv, which it borrows: so it stays where it is.
+struct PyCall {
   Collective call;
+  std::array<std::vector<std::size_t>, 4> blocks;
+};
+using Counts = std::vector<std::size_t>;
+
+std::shared_ptr<PyCall> call_of(const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
+                                const std::string& type, const std::string& op, double factor, int root,
+                                const std::string& algorithm, std::optional<double> timeout, bool reproducible,
+                                bool local_completion, Counts send_counts, Counts send_offsets, Counts receive_counts,
+                                Counts receive_offsets) {
+  auto made = std::make_shared<PyCall>();
+  Collective& call = made->call;
   call.kind = choice<CollectiveKind>(kind, "kind", kKinds);
   call.input = reinterpret_cast<const void*>(input);
   call.output = reinterpret_cast<void*>(output);
@@ -98,7 +108,12 @@ Collective call_of(const std::string& kind, std::uintptr_t input, std::uintptr_t
   call.algorithm = choice<Algorithm>(algorithm, "algorithm", kAlgorithms);
   if (timeout) call.timeout = std::max(timeout_of(timeout), Timeout{1});
   call.reproducible = reproducible;
-  return call;
+  call.local_completion = local_completion;
+  made->blocks = {std::move(send_counts), std::move(send_offsets), std::move(receive_counts),
+                  std::move(receive_offsets)};
+  call.send = {made->blocks[0], made->blocks[1]};
+  call.receive = {made->blocks[2], made->blocks[3]};
+  return made;
 }
 
 // What `call` of a communicator gives, in its turn. It may go on after Ctrl-C, so it owns what it writes.
@@ -116,19 +131,14 @@ std::string text_in_turn(Group& group, bool is_short, Call call) {
 }
 
 // `stream`: a cudaStream_t.
-void stream_run(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
-                const std::string& type, const std::string& op, double factor, int root, const std::string& algorithm,
-                std::optional<double> timeout, bool reproducible, std::uintptr_t stream) {
-  const Collective call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout, reproducible);
+void stream_run(Group& group, const PyCall& of, std::uintptr_t stream) {
+  const Collective call = of.call;  // no kind with blocks runs on streams
   group.in_turn([=](Communicator& c) { return c.stream_run(call, reinterpret_cast<void*>(stream)); }, true);
 }
 
 // Who would do it, and why. `captured`: in a graph.
-std::string explain_stream(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output,
-                           std::size_t count, const std::string& type, const std::string& op, double factor, int root,
-                           const std::string& algorithm, std::optional<double> timeout, bool reproducible,
-                           bool captured) {
-  const Collective call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout, reproducible);
+std::string explain_stream(Group& group, const PyCall& of, bool captured) {
+  const Collective call = of.call;
   return text_in_turn(group, true,
                       [=](Communicator& c) { return Result<std::string>(c.explain_stream(call, captured)); });
 }
@@ -136,6 +146,16 @@ std::string explain_stream(Group& group, const std::string& kind, std::uintptr_t
 std::string measure_gpu(Group& group, Whole<std::size_t, "most_bytes"> most_bytes, const py::object& compare) {
   const bool compares = value_of<bool>(compare, "compare");
   return text_in_turn(group, false, [=](Communicator& c) { return c.measure_gpu(most_bytes, compares); });
+}
+
+std::string measure_hosts(Group& group, Whole<std::size_t, "most_bytes"> most_bytes, const py::object& compare) {
+  const bool compares = value_of<bool>(compare, "compare");
+  return text_in_turn(group, false, [=](Communicator& c) { return c.measure(most_bytes, compares); });
+}
+
+// `of` stays until it has its turn, as it has the blocks.
+std::string explain_call(Group& group, const std::shared_ptr<PyCall>& of) {
+  return text_in_turn(group, true, [=](Communicator& c) { return Result<std::string>(c.explain(of->call)); });
 }
 
 GpuOptions gpu_options(const py::object& nccl, const py::object& guarded, const py::object& nccl_library,
@@ -156,19 +176,29 @@ void use_gpu(Group& group, int gpu, const GpuOptions& options) {
   group.watch_streams();
 }
 
-PyOperation start(const std::shared_ptr<Group>& group, const std::string& kind, std::uintptr_t input,
-                  std::uintptr_t output, std::size_t count, const std::string& type, const std::string& op,
-                  double factor, int root, const std::string& algorithm, std::optional<double> timeout,
-                  bool reproducible, py::object keep, py::object result, bool soon,
-                  std::vector<std::size_t> send_counts, std::vector<std::size_t> send_offsets,
-                  std::vector<std::size_t> receive_counts, std::vector<std::size_t> receive_offsets) {
+// `keep` owns the memory until it has ended, as the job has the blocks.
+PyOperation start(const std::shared_ptr<Group>& group, const std::shared_ptr<PyCall>& call, py::object keep,
+                  py::object result, bool soon) {
   auto job = std::make_shared<Job>();
-  job->blocks = {std::move(send_counts), std::move(send_offsets), std::move(receive_counts),
-                 std::move(receive_offsets)};
-  Collective& call = job->call;
-  call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout, reproducible);
-  call.send = {job->blocks[0], job->blocks[1]};
-  call.receive = {job->blocks[2], job->blocks[3]};
+  job->call = call->call;
+  job->borrowed = call;
+  job->keep = std::move(keep);
+  job->result = std::move(result);
+  group->start(job, soon);
+  return {group, std::move(job)};
+}
+
+// A group of calls, as one operation.
+PyOperation run_all(const std::shared_ptr<Group>& group, const std::vector<std::shared_ptr<PyCall>>& calls,
+                    py::object keep, py::object result, bool soon) {
+  auto job = std::make_shared<Job>();
+  job->whole = [calls, of = job.get()](Communicator& c) {
+    std::vector<Collective> all;
+    for (const auto& one : calls) all.push_back(one->call);
+    Status status = c.run_all(all);
+    if (!status) of->failure = c.failure();
+    return status;
+  };
   job->keep = std::move(keep);
   job->result = std::move(result);
   group->start(job, soon);
@@ -241,6 +271,8 @@ void bind_collectives(py::module_& module) {
            })
       .def("grow", &grow)
       .def("use_gpu", &use_gpu)
+      .def("measure", &measure_hosts)
+      .def("explain", &explain_call)
       .def("measure_gpu", &measure_gpu)
       .def("explain_stream", &explain_stream)
       .def("stream_run", &stream_run)
@@ -250,13 +282,9 @@ void bind_collectives(py::module_& module) {
       .def_property_readonly("addresses", &Group::addresses)
       .def("abort", &Group::abort)
       .def("close", &Group::close)
-      .def("start", &start, py::arg("kind"), py::arg("input") = 0, py::arg("output") = 0, py::arg("count") = 0,
-           py::arg("type") = "uint8", py::arg("op") = "sum", py::arg("factor") = 1.0, py::arg("root") = 0,
-           py::arg("algorithm") = "automatic", py::arg("timeout") = py::none(), py::arg("reproducible") = false,
-           py::arg("keep") = py::none(), py::arg("result") = py::none(), py::arg("soon") = false,
-           py::arg("send_counts") = std::vector<std::size_t>(), py::arg("send_offsets") = std::vector<std::size_t>(),
-           py::arg("receive_counts") = std::vector<std::size_t>(),
-           py::arg("receive_offsets") = std::vector<std::size_t>());
+      .def("start", &start)
+      .def("run_all", &run_all);
+  py::class_<PyCall, std::shared_ptr<PyCall>>(module, "_Call").def(py::init(&call_of));
   py::class_<GpuOptions>(module, "_GpuOptions").def(py::init(&gpu_options));
   module.def("_look_at", &look_at);
   module.def("_detect_ranks", [](const std::vector<std::string>& environment) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -22,8 +21,8 @@ namespace fairway::python {
 // thread that runs the job.
 struct Job {
   Collective call;
-  std::array<std::vector<std::size_t>, 4> blocks;   // what the call borrows
-  std::function<Status(Communicator&)> whole = {};  // instead of `call`: split, shrink, grow
+  std::shared_ptr<const void> borrowed = {};        // what the call refers to beside its memory
+  std::function<Status(Communicator&)> whole = {};  // instead of `call`: split, shrink, grow, run_all
   OperationId id = {};
   std::chrono::steady_clock::time_point queued = {};
   bool handed = false;  // the worker ends it

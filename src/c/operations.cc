@@ -49,6 +49,7 @@ Status read_collective(const fairway_collective* caller, int size, Collective& o
   out.receive = {ranks_of(in.receive_counts, size), ranks_of(in.receive_offsets, size)};
   out.timeout = timeout_of(in.timeout_us);
   out.reproducible = in.reproducible != 0;
+  out.local_completion = in.local_completion != 0;
   out.custom = {in.combine, in.combine_context, in.element_bytes};
   const bool zeroed = in.factor == 0 && out.reduction != Reduction::premul_sum;
   out.factor = zeroed ? 1 : in.factor;
@@ -90,6 +91,30 @@ FAIRWAY_API fairway_code fairway_communicator_run(fairway_communicator* communic
                                                   fairway_error** error) {
   return with_collective(communicator, given, error,
                          [](Communicator& group, const Collective& call) { return group.run(call); });
+}
+FAIRWAY_API fairway_code fairway_communicator_measure(fairway_communicator* communicator, size_t most_bytes,
+                                                      int32_t compare, char** text, fairway_error** error) {
+  if (text != nullptr) *text = nullptr;
+  return with_group(
+      communicator, error,
+      [&](Communicator& group) -> Status {
+        const auto figures = group.measure(most_bytes, compare != 0);
+        if (figures) *text = copy_text(*figures);
+        return figures.status();
+      },
+      text);
+}
+FAIRWAY_API fairway_code fairway_communicator_explain(const fairway_communicator* communicator,
+                                                      const fairway_collective* given, char** text,
+                                                      fairway_error** error) {
+  if (text != nullptr) *text = nullptr;
+  return with_collective(
+      communicator, given, error,
+      [&](const Communicator& group, const Collective& call) -> Status {
+        *text = copy_text(group.explain(call));
+        return {};
+      },
+      text);
 }
 FAIRWAY_API fairway_code fairway_communicator_run_all(fairway_communicator* communicator,
                                                       const fairway_collective* given, size_t count,

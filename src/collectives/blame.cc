@@ -1,5 +1,6 @@
 #include "collectives/blame.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include <fmt/format.h>
@@ -12,10 +13,19 @@ std::string never_entered(const Observed& rank) {
                              : fmt::format("never entered it; it was last in operation {}", rank.operation);
 }
 
+// As far back as the one that is waited for, if it is one of them.
+void keep_those_behind(const std::vector<Observed>& ranks, int waits_for, std::vector<std::size_t>& those) {
+  std::uint64_t at = ~std::uint64_t{0};
+  for (const std::size_t i : those) at = std::min(at, ranks[i].operation);
+  for (const std::size_t i : those)
+    if (static_cast<int>(i) == waits_for) at = ranks[i].operation;
+  std::erase_if(those, [&](std::size_t i) { return ranks[i].operation != at; });
+}
+
 }  // namespace
 
 Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& names, int self,
-            std::uint64_t operation) {
+            std::uint64_t operation, int waits_for) {
   const auto is_gone = [](const Observed&) { return std::string("is gone"); };
   // The surest first: who left before it, who never came, who is gone, who says nothing, who stands still. One that was
   // in it and is gone has most likely met its own deadline a moment ago, and gone home: it is not why nobody came on.
@@ -41,13 +51,16 @@ Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& 
        }},
   };
   for (const Reason& reason : reasons) {
+    std::vector<std::size_t> those;
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      if (static_cast<int>(i) != self && reason.is(ranks[i], operation)) those.push_back(i);
+    if (those.empty()) continue;
+    if (reason.text == never_entered) keep_those_behind(ranks, waits_for, those);
     Blame found;
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (static_cast<int>(i) == self || !reason.is(ranks[i], operation)) continue;
-      if (found.rank < 0) found.rank = static_cast<int>(i);
+    found.rank = static_cast<int>(those.front());
+    for (const std::size_t i : those)
       found.text += fmt::format("{}{} {}", found.text.empty() ? "" : ", ", names[i], reason.text(ranks[i]));
-    }
-    if (found.rank >= 0) return found;
+    return found;
   }
   Blame nobody;
   nobody.text = "every rank is in it and works: it takes longer than its timeout";

@@ -21,8 +21,10 @@ struct Blame {
   std::string text;
 };
 
-// `names`: of the ranks, as errors show them.
+// `names`: of the ranks, as errors show them. `waits_for`: the rank that `self` waits for, -1: none. Who has not come
+// is that one and those that are as far back as it; else those that are furthest back: with local completion others
+// lag, too, and are not why.
 [[nodiscard]] Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& names, int self,
-                          std::uint64_t operation);
+                          std::uint64_t operation, int waits_for = -1);
 
 }  // namespace fairway::collectives

@@ -108,6 +108,10 @@ bool is_ordered(const Collective& call) {
   return combines(call.kind) && (call.reproducible || is_wide(call));
 }
 
+bool is_local(const Collective& call) {
+  return call.local_completion && is_rooted(call.kind);
+}
+
 std::string member_name(int rank, const std::string& address) {
   return address.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, address);
 }
@@ -163,6 +167,7 @@ Shape shape_of(const Collective& call, Algorithm algorithm, int rank, int size, 
   shape.premul = is_premul(call);
   shape.ordered = is_ordered(call);
   shape.wide = is_wide(call);
+  shape.local = is_local(call);
   shape.send = call.send;
   shape.receive = call.receive;
   return shape;

@@ -74,6 +74,18 @@ const CollectiveFailure& Communicator::failure() const {
 Algorithm Communicator::chosen(const Collective& operation) const {
   return state_->chosen(operation);
 }
+std::string Communicator::explain(const Collective& operation) const {
+  return state_->explain(operation);
+}
+Result<std::string> Communicator::measure(std::size_t most_bytes, bool compare) {
+  if (Status open = state_->check_open(); !open) return open.with_context("measure");
+  const auto agree = [](void* gpu, const Status& own) {
+    return static_cast<collectives::GpuCalls*>(gpu)->all_say(own);
+  };
+  auto made = collectives::measure_hosts(*this, state_->ways, state_->near.groups > 1, most_bytes, compare, agree,
+                                         &state_->gpu);
+  return made ? std::move(made) : Status(made.status()).with_context("measure");
+}
 
 using collectives::Messages;
 

@@ -1,5 +1,6 @@
 // How ranks become a communicator.
 #include <algorithm>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -153,24 +154,35 @@ Status Communicator::State::join_members(const std::string& zone, Time deadline)
   agreed = size() == 1;
   if (agreed) return {};
 
-  // The first operation: all have joined, and all know whether they share a host, and whether all that do have mapped
-  // each other's zones.
+  return agree_on_links(words, deadline);
+}
+
+// The first operation: all have joined, and all know whether they share a host, and whether all that do have mapped
+// each other's zones; and who is the fastest by rank 0's table.
+Status Communicator::State::agree_on_links(const std::vector<Words>& words, Time deadline) {
   const std::vector<int> neighbours = neighbours_of(rank(), words);
   const bool one_host = static_cast<int>(neighbours.size()) + 1 == size();
   const bool linked = (one_host || are_apart(words)) && all_near(lanes, neighbours);
   const bool mapped = linked && lanes.map(neighbours, std::min(deadline, after(Clock::now(), kMapping)));
-  std::uint8_t closeness = mapped ? 2 : linked && one_host ? 1 : 0;
+  struct All {  // the least of each byte
+    std::uint8_t closeness = 0;
+    HostWays::Offer offer = {};
+  } all;
+  static_assert(std::is_trivially_copyable_v<All> && alignof(All) == 1);
+  all.closeness = mapped ? 2 : linked && one_host ? 1 : 0;
+  if (rank() == 0) all.offer = ways.look(engine, words, lanes.slot_bytes());
   Collective agree;
   agree.kind = CollectiveKind::all_reduce;
   agree.algorithm = Algorithm::recursive_doubling;
-  agree.input = agree.output = &closeness;
-  agree.count = 1;
+  agree.input = agree.output = &all;
+  agree.count = sizeof all;
   agree.reduction = Reduction::min;
   agree.timeout = std::max(until(deadline), Timeout{1000});
   if (const Status met = run(agree); !met) return met.with_context("joining");
   agreed = true;
-  if (one_host && closeness != 0 && options.slot_bytes == 0) piece_bytes = std::min(piece_bytes, kUsualSlot);
-  if (closeness == 2) {
+  ways.take(all.offer, 2 * all.closeness + (one_host ? 1 : 0));
+  if (one_host && all.closeness != 0 && options.slot_bytes == 0) piece_bytes = std::min(piece_bytes, kUsualSlot);
+  if (all.closeness == 2) {
     lanes.use_mapped();
     spare_.reset();  // of the other way
     if (!one_host && !groups.empty()) near = near_of(groups);
@@ -185,8 +197,8 @@ Status Communicator::State::join_members(const std::string& zone, Time deadline)
   } else {
     lanes.unmap_all();
   }
-  if (closeness == 1) costs = kSameHost;
-  sends_in_place = closeness == 1 || registers_cheaply(engine);
+  if (all.closeness == 1) costs = kSameHost;
+  sends_in_place = all.closeness == 1 || registers_cheaply(engine);
   return {};
 }
 

@@ -142,16 +142,17 @@ Status Lanes::close(Time deadline) {
 
 Result<Header> Lanes::header_of(int peer) {
   Header header;
-  if (is_mapped(peer)) {  // what the sender says of the call that it is in, as long as it is in it
-    HeaderWords words;
-    for (std::size_t i = 0; i < words.size(); ++i)
-      words[i] = __atomic_load_n(&their_head(peer).call[i], __ATOMIC_RELAXED);
-    header = std::bit_cast<Header>(words);
+  if (is_mapped(peer)) {  // what the sender says of the calls that it was in of late
     const Front& front = pair(peer).front();
-    header.of = front.of;
-    if (digest_of(header) == front.digest) return header;
+    for (const HeaderWords& call : their_head(peer).calls) {
+      HeaderWords words;
+      for (std::size_t i = 0; i < words.size(); ++i) words[i] = __atomic_load_n(&call[i], __ATOMIC_RELAXED);
+      header = std::bit_cast<Header>(words);
+      header.of = front.of;
+      if (digest_of(header) == front.digest) return header;
+    }
     return Status(ErrorCode::invalid_argument,
-                  fmt::format("{} sent a message of another call, which it has left", name_of(peer)));
+                  fmt::format("{} sent a message of another call, which it has left since", name_of(peer)));
   }
   std::memcpy(&header, payload_by_engine(peer) - kHeaderBytes, kHeaderBytes);
   if (header.bytes > slot_bytes_)

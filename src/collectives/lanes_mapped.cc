@@ -44,7 +44,7 @@ void Lanes::use_mapped() {
 void Lanes::enter(const Header& call) {
   if (!any_mapped()) return;
   call_digest_ = digest_of(call);
-  HeaderWords& words = reinterpret_cast<ZoneHead*>(zone_.address)->call;
+  HeaderWords& words = reinterpret_cast<ZoneHead*>(zone_.address)->calls[call.operation % kCalls];
   const auto own = std::bit_cast<HeaderWords>(call);
   for (std::size_t i = 0; i < words.size(); ++i) tell(words[i], own[i]);
 }

@@ -23,7 +23,12 @@ constexpr unsigned kEngineTurn = 64;  // operations
 
 Algorithm Communicator::State::chosen(const Collective& call) const {
   if (call.algorithm != Algorithm::automatic) return call.algorithm;
-  return choose(call.kind, size(), call.count * width_of(call), piece_of(call), costs, is_ordered(call), near);
+  const std::uint64_t bytes = call.count * width_of(call);
+  if (!is_ordered(call))
+    if (const Algorithm found = ways.fastest(call.kind, all_bytes(call.kind, bytes, size()));
+        found != Algorithm::automatic)
+      return found;
+  return choose(call.kind, size(), bytes, piece_of(call), costs, is_ordered(call), near);
 }
 
 // An element is never cut.
@@ -148,7 +153,7 @@ void Communicator::State::step(bool may_wait) {
   Running& running = *queue_.front();
   if (!running.begun) {
     begin(running);
-    if (lanes.any_mapped() && !look_before(running)) return;
+    if ((lanes.any_mapped() || running.is_local()) && !look_before(running)) return;
     if (heard_ && !hear(running.number())) return;
   }
   Words& words = lanes.words();
@@ -167,7 +172,8 @@ void Communicator::State::step(bool may_wait) {
     tell(words.waits_for, blocked.peer);
     progress.waits(blocked.peer, running.step(), running.steps());
     if (running.has_results() && running.is_released()) {
-      if (running.settled == Time::max()) running.settled = now + kSettle;
+      if (running.settles_at_once()) (void)engine.poll({});  // what it sent leaves
+      if (running.settled == Time::max()) running.settled = running.settles_at_once() ? now : now + kSettle;
       if (now >= running.settled) {
         if (running.looks_last && !hear(running.number())) return;
         return finish_front({});
@@ -272,11 +278,11 @@ void Communicator::State::observe(bool first) {
   }
 }
 
-Fault Communicator::State::deadline_fault(const Running& running) {
+Fault Communicator::State::deadline_fault(const Running& running, int waits_for) {
   observe(false);
   std::vector<std::string> names;
   for (const Member& member : lanes.members()) names.push_back(member.name);
-  const Blame found = blame(observed_, names, rank(), running.number());
+  const Blame found = blame(observed_, names, rank(), running.number(), waits_for);
   return {found.rank, {ErrorCode::deadline_exceeded, "the timeout passed: " + found.text}};
 }
 
@@ -337,7 +343,7 @@ void Communicator::State::look(Running& running, const Blocked& blocked) {
     return;
   }
   const Time now = Clock::now();
-  if (now >= running.deadline) return fail(running, deadline_fault(running));
+  if (now >= running.deadline) return fail(running, deadline_fault(running, blocked.peer));
   if (now >= running.second_look && !running.looked_twice) {
     running.looked_twice = true;
     observe(true);

@@ -25,6 +25,7 @@ Header header_for(const Collective& call, const Shape& shape, std::uint64_t numb
   if (combines && call.reduction == Reduction::custom) header.type = DataType::u8;  // says nothing
   header.element_bytes = static_cast<std::uint32_t>(shape.element_bytes);
   header.ordered = shape.ordered ? 1 : 0;
+  header.local = shape.local ? 1 : 0;
   const bool rooted = call.kind == CollectiveKind::reduce || call.kind == CollectiveKind::broadcast ||
                       call.kind == CollectiveKind::gather || call.kind == CollectiveKind::scatter;
   if (rooted) header.root = call.root;
@@ -40,7 +41,7 @@ bool may_go_in_place(const Step& step) {
 bool same_call(const Header& a, const Header& b) {
   return a.operation == b.operation && a.kind == b.kind && a.type == b.type && a.reduction == b.reduction &&
          a.algorithm == b.algorithm && a.root == b.root && a.count == b.count && a.element_bytes == b.element_bytes &&
-         a.ordered == b.ordered;
+         a.ordered == b.ordered && a.local == b.local;
 }
 
 }  // namespace
@@ -66,8 +67,9 @@ std::string call_text(const Header& header) {
     case CollectiveKind::all_to_all: text += header.root != 0 ? " in place" : ""; break;
     default: break;
   }
-  return text +
-         fmt::format(" by {}{}", to_string(header.algorithm), header.ordered != 0 ? " in the order of ranks" : "");
+  return text + fmt::format(" by {}{}{}", to_string(header.algorithm),
+                            header.ordered != 0 ? " in the order of ranks" : "",
+                            header.local != 0 ? ", with local completion" : "");
 }
 
 Running::Running(const Collective& call, const Shape& shape, std::uint64_t number, Schedule schedule)
@@ -88,6 +90,7 @@ bool Running::has_shape_of(const Collective& call) const {
   return call.kind == call_.kind && call.kind != CollectiveKind::all_to_allv && call.count == call_.count &&
          call.type == call_.type && call.reduction == call_.reduction && call.root == call_.root &&
          call.algorithm == call_.algorithm && call.reproducible == call_.reproducible &&
+         call.local_completion == call_.local_completion &&
          (call.factor == call_.factor || header_.reduction == Reduction::premul_sum) &&
          (call.reduction != Reduction::custom ||
           (call.custom.combine == custom_.combine && call.custom.context == custom_.context &&

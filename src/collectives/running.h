@@ -49,6 +49,10 @@ class Running {
   [[nodiscard]] bool has_results() const { return next_ == schedule_.steps.size(); }
   [[nodiscard]] std::size_t steps() const { return schedule_.steps.size(); }
   [[nodiscard]] std::size_t step() const { return std::min(next_ + 1, steps()); }
+  // As soon as it is so: Collective::local_completion. What is long is not all on its way by then: it settles, as
+  // others.
+  [[nodiscard]] bool is_local() const { return header_.local != 0; }
+  [[nodiscard]] bool settles_at_once() const { return is_local() && call_.count * width_ <= kSettles; }
   [[nodiscard]] std::string phase() const;  // "step 3 of 8"
   Schedule take_schedule() { return std::move(schedule_); }
   // After its end: keeps no more than a little memory.
@@ -75,6 +79,8 @@ class Running {
   [[nodiscard]] float* wide_at(Place place) { return reinterpret_cast<float*>(at(place)); }  // in scratch memory
   [[nodiscard]] Fault compare(Lanes& lanes, int peer, const Header& header, const Step& step) const;
   [[nodiscard]] std::byte* at(Place place);
+
+  static constexpr std::uint64_t kSettles = 64U << 10;  // bytes that a connection takes at once
 
   Header header_;  // of every message
   Timeout timeout_;

@@ -67,6 +67,7 @@ struct Shape {
   bool premul = false;   // what is read of the input is multiplied first, and nothing else
   bool ordered = false;  // every element is combined in the order of ranks
   bool wide = false;     // and in f32
+  bool local = false;    // of what has a root: no barrier behind it
   // Of each rank: which group it is of, of those that are near each other, from 0 on; empty: all are of one. Only
   // `hierarchical` looks at it.
   std::span<const int> groups = {};

@@ -23,7 +23,7 @@ void ScheduleWriter::broadcast() {
     }
     if (is_root) keep_piece({own_output(), bytes()}, i);
   }
-  barrier(-1);  // against the way of the pieces: where they are still on their way, its messages would hold them up
+  hear_all(-1);  // against the way of the pieces: where they are still on their way, its messages would hold them up
 }
 
 void ScheduleWriter::all_gather() {
@@ -69,7 +69,7 @@ void ScheduleWriter::gather() {
     for (std::uint64_t i = 0; i < pieces(bytes()); ++i)
       for (int k = 1; k < size(); ++k) land(wrap(rank() + k), equal(Buffer::output, wrap(rank() + k)), i);
   }
-  barrier();
+  hear_all();
 }
 
 void ScheduleWriter::scatter() {
@@ -80,7 +80,7 @@ void ScheduleWriter::scatter() {
     for (std::uint64_t i = 0; i < pieces(bytes()); ++i)
       for (int k = 1; k < size(); ++k) send(wrap(rank() + k), equal(Buffer::input, wrap(rank() + k)), i);
   }
-  barrier();
+  hear_all();
 }
 
 void ScheduleWriter::all_to_all() {

@@ -164,7 +164,7 @@ void ScheduleWriter::reduce() {
         combine_in_order(all.place, sum, i, 0);
       else
         send(shape_.root, all, i);
-    return barrier();
+    return hear_all();
   }
   const int v = wrap(rank() - shape_.root);  // the root is 0
   const bool chain = shape_.algorithm == Algorithm::chain;
@@ -192,7 +192,7 @@ void ScheduleWriter::reduce() {
     }
   }
   if (is_root) finish(own_output(), bytes());
-  barrier();
+  hear_all();
 }
 
 // A piece at a time, into scratch memory behind all other: what is sent, combined or kept is the product from then on,

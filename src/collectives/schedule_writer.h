@@ -19,6 +19,10 @@ class ScheduleWriter {
 
   // direction: of the ranks that a rank sends to first, one further or one back.
   void barrier(int direction = 1);
+  // Behind what has a root, so that all hear of one that is not there.
+  void hear_all(int direction = 1) {
+    if (!shape_.local) barrier(direction);
+  }
   void all_reduce();
   void reduce();
   void broadcast();

@@ -13,6 +13,7 @@
 #include "collectives/blame.h"
 #include "collectives/choose.h"
 #include "collectives/gpu_calls.h"
+#include "collectives/host_ways.h"
 #include "collectives/messages.h"
 #include "collectives/progress.h"
 #include "collectives/running.h"
@@ -52,6 +53,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   Status wait(OperationId id);
   [[nodiscard]] Algorithm chosen(const Collective& call) const;
   [[nodiscard]] std::uint64_t piece_of(const Collective& call) const;  // its longest message
+  [[nodiscard]] std::string explain(const Collective& call) const;
 
   // ---- the end of the group ----
   // Looks whether another rank has given up, is gone, or whether the deadline has passed.
@@ -85,6 +87,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   std::vector<int> order, groups;                    // of ranks along hosts and NUMA nodes: schedule_order.h
   collectives::Costs costs = collectives::kNetwork;  // until the members have agreed
   collectives::Near near;                            // ranks that share a host and have mapped each other, of several
+  collectives::HostWays ways;                        // what was measured on this machine
   std::uint32_t piece_bytes = 0;                     // the longest message: a slot, or less within a host
   bool sends_in_place = false;                       // long messages, where memory is registered in no time
   std::uint64_t started = 0;                         // operations
@@ -106,10 +109,11 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   void step(bool may_wait);  // of the operation whose turn it is
   void begin(collectives::Running& running);
   Status join_members(const std::string& zone, collectives::Time deadline);
+  Status agree_on_links(const std::vector<collectives::Words>& words, collectives::Time deadline);
   bool look_before(collectives::Running& running);  // false: the group has ended
   void set_deadline(collectives::Running& running, collectives::Time now) const;
   void finish_front(const Status& status);
-  collectives::Fault deadline_fault(const collectives::Running& running);
+  collectives::Fault deadline_fault(const collectives::Running& running, int waits_for);
   void observe(bool first);
   [[nodiscard]] bool is_waiting(std::uint64_t number) const;
 
@@ -135,6 +139,8 @@ bool is_ordered(const Collective& call);
 bool is_wide(const Collective& call);
 // Whether each rank's input is multiplied first, by a factor of its own.
 bool is_premul(const Collective& call);
+// Whether it ends at each rank apart from the others.
+bool is_local(const Collective& call);
 // As check() has accepted it, for that algorithm.
 Shape shape_of(const Collective& call, Algorithm algorithm, int rank, int size, std::uint64_t piece_bytes);
 // Whether its input lies in its output's memory, as Collective describes it.

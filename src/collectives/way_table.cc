@@ -5,30 +5,18 @@
 
 #include <fmt/format.h>
 
+#include "collectives/table_text.h"
+
 namespace fairway::collectives {
 namespace {
 
-constexpr std::string_view kFirst = "fairway: ways of collectives on streams, format 1";
-constexpr std::string_view kAnyFormat = "fairway: ways of collectives on streams, format ";
+constexpr std::string_view kWhat = "fairway: ways of collectives on streams";
+constexpr int kFormat = 1;
 constexpr std::array kKinds{CollectiveKind::all_reduce,     CollectiveKind::broadcast,  CollectiveKind::all_gather,
                             CollectiveKind::reduce_scatter, CollectiveKind::all_to_all, CollectiveKind::reduce,
                             CollectiveKind::gather,         CollectiveKind::scatter};
 constexpr std::uint64_t kLongest = 100'000'000'000;  // ns; nothing that was measured takes longer
 constexpr std::uint64_t kOfHundred = 97;             // the time of what is faster, at the most
-
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
-std::string last_line(std::string_view before) {
-  return fmt::format("end {:016x}\n", hash_of(before));
-}
-
-Status unusable(const std::string& why) {
-  return {ErrorCode::protocol_error, why};
-}
 
 std::optional<WayRow> row_of(const std::string& line) {
   std::istringstream words(line);
@@ -53,28 +41,18 @@ bool WayRow::is_faster(GpuWay way) const {
 }
 
 std::string WayTable::text(const std::string& key) const {
-  std::string out = fmt::format("{}\nkey {}\n", kFirst, key);
+  std::string out;
   for (const WayRow& row : rows_)
     out += fmt::format("{} {} {} {} {} {}\n", to_string(row.kind), row.captured ? "graph" : "launched", row.bytes,
                        row.ns[0], row.ns[1], row.ns[2]);
-  return out + last_line(out);
+  return framed(kWhat, kFormat, key, out);
 }
 
 Result<WayTable> WayTable::parse(const std::string& text, const std::string& key) {
-  if (text.rfind(kAnyFormat, 0) != 0) return unusable("it is no such table");
-  if (text.rfind(std::string(kFirst) + "\n", 0) != 0) return unusable("it is of another format: measure again");
-  const std::size_t end = text.rfind("end ");
-  if (end == std::string::npos || text.substr(end) != last_line(std::string_view(text).substr(0, end)))
-    return unusable("it is cut or damaged: measure again");
-  std::istringstream lines(text.substr(0, end));
-  std::string line;
-  std::getline(lines, line);
-  std::getline(lines, line);
-  if (line != "key " + key)
-    return unusable(fmt::format("it is of another machine or version ({}), and this is {}: measure again",
-                                line.substr(std::min<std::size_t>(line.size(), 4)), key));
+  const auto lines = rows_in(text, kWhat, kFormat, key);
+  if (!lines) return lines.status();
   WayTable table;
-  while (std::getline(lines, line)) {
+  for (const std::string& line : *lines) {
     const auto row = row_of(line);
     if (!row || table.rows_.size() == kMostRows) return unusable(fmt::format("it has a line that is wrong: {}", line));
     table.add(*row);

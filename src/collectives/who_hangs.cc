@@ -23,11 +23,12 @@ std::string seconds(double value) {
   return fmt::format("{:.1f} s", value);
 }
 
-// What one rank does, where `front` is the one that is furthest and waits. Empty: it only waits.
-std::string reason(const RankProgress& rank, const RankProgress& front) {
+// What one rank does, where `front` is the one that is furthest and waits, and `least` the operation of those that are
+// furthest back: others behind the front may wait for these, where operations complete locally. Empty: it only waits.
+std::string reason(const RankProgress& rank, const RankProgress& front, std::uint64_t least) {
   if (!rank.lives) return fmt::format("is gone (process {})", rank.process);
   const std::string stopped = rank.stopped ? fmt::format("; its process {} is stopped", rank.process) : "";
-  if (rank.operation < front.operation) {
+  if (rank.operation < front.operation && (rank.operation == least || rank.stopped)) {
     const std::string last = rank.operation == 0 ? std::string("it was in none before")
                              : rank.inside
                                  ? fmt::format("it has been in {} for {}", call_of(rank), seconds(rank.seconds))
@@ -44,11 +45,14 @@ std::string verdict(std::span<const RankProgress> ranks, double patience) {
   for (const RankProgress& rank : ranks)
     if (rank.lives && rank.inside && (front == nullptr || rank.operation > front->operation)) front = &rank;
   if (front == nullptr || front->seconds < patience) return {};
+  std::uint64_t least = front->operation;
+  for (const RankProgress& rank : ranks)
+    if (rank.lives) least = std::min(least, rank.operation);
   std::string causes, waits;
   std::size_t known = 0;
   for (const RankProgress& rank : ranks) {
     ++known;
-    if (const std::string why = reason(rank, *front); !why.empty())
+    if (const std::string why = reason(rank, *front, least); !why.empty())
       causes += fmt::format("{}rank {} {}", causes.empty() ? "" : "; ", rank.rank, why);
     else if (rank.inside && rank.waits_for >= 0)
       waits += fmt::format("; rank {} waits for rank {} ({})", rank.rank, rank.waits_for, rank.phase);

@@ -13,7 +13,7 @@
 // What ranks write into each other's memory: little-endian structs of fixed layout, between processes of one version.
 namespace fairway::collectives {
 
-constexpr std::uint64_t kMagic = 0x35304c4c4f435746;  // "FWCOLL05"
+constexpr std::uint64_t kMagic = 0x36304c4c4f435746;  // "FWCOLL06"
 
 // The call that a message belongs to: in front of the messages that the engine writes. Pieces behind the first of a
 // block may lack it.
@@ -29,7 +29,8 @@ struct Header {
   Algorithm algorithm = Algorithm::automatic;
   std::uint32_t element_bytes = 0;
   std::uint8_t ordered = 0;  // Collective::reproducible
-  std::uint8_t unused[7] = {};
+  std::uint8_t local = 0;    // Collective::local_completion
+  std::uint8_t unused[6] = {};
   std::uint64_t reserved[2] = {};
 };
 constexpr std::uint64_t kHeaderBytes = sizeof(Header);
@@ -63,12 +64,15 @@ FAIRWAY_UNSEEN void tell(T& word, std::type_identity_t<T> value) {
 }
 #undef FAIRWAY_UNSEEN
 
+constexpr std::uint32_t kCalls = 16;
+
 // A rank's zone: this head, then a block for each other rank. A block: the count of messages taken, then slots.
 struct ZoneHead {
   Words words;
   alignas(64) SleepWord sleep;  // of ranks whose zones are mapped
-  // Of the call that the rank has entered, where zones are mapped: for a rank that gets a message of another call.
-  alignas(64) HeaderWords call;
+  // Of the newest calls that the rank has entered, by number, where zones are mapped: for a rank that gets a message
+  // of another call. With local completion a rank runs ahead of those that take its messages.
+  alignas(64) HeaderWords calls[kCalls];
 };
 constexpr std::uint64_t kZoneHead = 4096;  // bytes
 static_assert(sizeof(ZoneHead) <= kZoneHead);
@@ -92,7 +96,8 @@ constexpr std::uint64_t kSlotHead = sizeof(Front) + sizeof(Header);
 inline std::uint64_t digest_of(const Header& call) {
   const std::uint64_t words[] = {
       call.operation, call.count, std::uint64_t{static_cast<std::uint32_t>(call.root)} << 32 | call.element_bytes,
-      std::uint64_t{call.ordered} << 32 | std::uint64_t{static_cast<std::uint8_t>(call.kind)} << 24 |
+      std::uint64_t{call.local} << 40 | std::uint64_t{call.ordered} << 32 |
+          std::uint64_t{static_cast<std::uint8_t>(call.kind)} << 24 |
           std::uint64_t{static_cast<std::uint8_t>(call.type)} << 16 |
           std::uint64_t{static_cast<std::uint8_t>(call.reduction)} << 8 | static_cast<std::uint8_t>(call.algorithm)};
   std::uint64_t hash = 0;

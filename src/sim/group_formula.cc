@@ -85,7 +85,7 @@ class Counting {
   }
   Sent of(std::uint64_t rank) {
     const std::uint64_t v = (rank + n_ - static_cast<std::uint64_t>(call_.root)) % n_;
-    bool barrier = true;
+    bool barrier = !call_.local;
     switch (call_.kind) {
       case CollectiveKind::barrier: break;
       case CollectiveKind::all_reduce: all_reduce(rank), barrier = false; break;
@@ -136,14 +136,18 @@ class Timing {
   [[nodiscard]] double fan(double bytes) const { return latency_ + (n_ - 1) * all(bytes); }
   [[nodiscard]] double given_back(double bytes) const { return (n_ - 1) * pieces(bytes) / 4 * 2 * latency_ / 8; }
   [[nodiscard]] double rounds() const { return log2_up(call_.ranks); }
-  [[nodiscard]] double barrier() const { return rounds() * (latency_ + wire(0)); }
+  [[nodiscard]] double barrier() const { return call_.local ? 0 : rounds() * (latency_ + wire(0)); }
   // Pieces follow the first one as fast as the busiest rank sends them, or receives them.
   [[nodiscard]] double tree(double bytes) const {
     const bool chain = call_.algorithm == Algorithm::chain;
     // A binomial tree's furthest rank is the one below n with the most binary ones.
     const double depth = chain ? n_ - 1 : std::bit_width(static_cast<unsigned>(call_.ranks)) - 1;
     const double width = chain ? 1 : rounds();
-    return depth * (latency_ + first(bytes)) + width * (all(bytes) - first(bytes));
+    // Who sends to several sends to the furthest subtree first, so the last one down there has waited for one message
+    // for each round, which a barrier hides.
+    const bool shows = call_.local && !chain && call_.kind == CollectiveKind::broadcast;
+    const double waits = shows ? rounds() - depth : 0;
+    return depth * (latency_ + first(bytes)) + waits * first(bytes) + width * (all(bytes) - first(bytes));
   }
   [[nodiscard]] double bruck(double bytes) const {
     double time = 0;
@@ -220,7 +224,7 @@ Sent expected_sent(const GroupCall& call, int rank) {
 }
 
 double expected_ns(const GroupCall& call, const SteadyLink& link) {
-  return Timing(call, link).of() + static_cast<double>(link.latency);
+  return Timing(call, link).of() + (call.local ? 0 : static_cast<double>(link.latency));
 }
 
 }  // namespace fairway::sim

@@ -19,6 +19,8 @@ struct GroupCall {
   int per_host =
       1;  // consecutive ranks of a host, by `hierarchical`: it says who combines first, not what a link takes
 
+  bool local = false;  // Collective::local_completion, of what has a root
+
   [[nodiscard]] std::uint64_t bytes() const { return 8 * count; }
 };
 
@@ -44,7 +46,8 @@ struct Sent {
 //   slots that are given back           (n - 1) m / 4 of them, 8 at a time, 2 L each: on average, where a rank hears
 //                                       from all others
 //   barrier                             ceil(log2 n) (L + w(0))
-// The last message's acknowledgement adds L. Combining and copying cost nothing here.
+// The last message's acknowledgement adds L, which local completion does not wait for, as it has no barrier. Combining
+// and copying cost nothing here.
 [[nodiscard]] double expected_ns(const GroupCall& call, const SteadyLink& link);
 // How far the simulated time may be off, as a part of the formula's.
 inline constexpr double kTolerance = 0.1;

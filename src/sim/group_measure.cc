@@ -22,6 +22,10 @@ bool gives_all_to_each(CollectiveKind kind) {  // size * count elements go in
   return kind == CollectiveKind::scatter || kind == CollectiveKind::reduce_scatter ||
          kind == CollectiveKind::all_to_all;
 }
+bool has_root(CollectiveKind kind) {
+  return kind == CollectiveKind::reduce || kind == CollectiveKind::broadcast || kind == CollectiveKind::gather ||
+         kind == CollectiveKind::scatter;
+}
 bool takes_all(CollectiveKind kind) {  // size * count elements come out
   return kind == CollectiveKind::all_gather || kind == CollectiveKind::gather || kind == CollectiveKind::all_to_all;
 }
@@ -102,6 +106,7 @@ Time run_once(Group& group, const GroupCall& call, const Expected& expected, std
     operation.type = DataType::u64;
     operation.count = call.count;
     operation.root = call.root;
+    operation.local_completion = call.local;
     operation.input = input.data();
     operation.output = output.data();
     const Status status = rank.communicator->run(operation);
@@ -155,7 +160,7 @@ GroupMeasured measure(Group& group, GroupCall call) {
   return out;
 }
 
-std::vector<GroupCall> calls_for(const Group& group, std::uint64_t most) {
+std::vector<GroupCall> calls_for(const Group& group, std::uint64_t most, bool local) {
   const auto ranks = static_cast<std::uint64_t>(group.options().ranks);
   const std::uint64_t piece = group.options().slot_bytes / 8;
   std::vector<GroupCall> calls;
@@ -170,6 +175,8 @@ std::vector<GroupCall> calls_for(const Group& group, std::uint64_t most) {
         call.piece = group.options().slot_bytes;
         call.count = kind == CollectiveKind::barrier ? 0 : count;
         if (kind == CollectiveKind::barrier && count != 1) continue;
+        if (local && !has_root(kind)) continue;
+        call.local = local;
         const bool blocks = gives_all_to_each(kind) || takes_all(kind);
         if (call.bytes() * (blocks ? ranks : 1) > most) continue;
         if (expected_sent(call, 1).messages * ranks > kMostMessages) continue;

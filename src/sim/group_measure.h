@@ -27,7 +27,8 @@ GroupMeasured measure(Group& group, GroupCall call);
 
 // Each kind with each of its algorithms, and several sizes: below, at and above a message's longest piece. `most`: the
 // most bytes in a rank's buffer.
-std::vector<GroupCall> calls_for(const Group& group, std::uint64_t most);
+// `local`: those that have a root, with local completion.
+std::vector<GroupCall> calls_for(const Group& group, std::uint64_t most, bool local = false);
 // Every kind that is simulated with each of its algorithms; `hierarchical` only on hosts of several ranks.
 std::vector<std::pair<CollectiveKind, Algorithm>> algorithms_of_calls(bool on_hosts);
 std::vector<std::string> names_of_calls();  // their kinds, then their algorithms

@@ -17,13 +17,13 @@ std::string text_of(const GroupCall& call) {
          std::to_string(call.bytes()) + " bytes on " + std::to_string(call.ranks) + " ranks";
 }
 
-void expect_all_as_the_formulas_say(int ranks, std::uint64_t most) {
+void expect_all_as_the_formulas_say(int ranks, std::uint64_t most, bool local = false) {
   GroupOptions options;
   options.ranks = ranks;
   Group group(options);
   group.leave_open();
   ASSERT_TRUE(group.join());
-  for (const GroupCall& call : calls_for(group, most)) {
+  for (const GroupCall& call : calls_for(group, most, local)) {
     const GroupMeasured measured = measure(group, call);
     SCOPED_TRACE(text_of(call));
     ASSERT_EQ(measured.wrong, "");
@@ -67,6 +67,10 @@ TEST(SimulatedCollectives, InLevelsAreRightAndCostWhatTheFormulasSay) {
 
 TEST(SimulatedCollectives, AreRightAndCostWhatTheFormulasSayOnSixtyFourRanks) {
   expect_all_as_the_formulas_say(64, 64U << 10);
+}
+
+TEST(SimulatedCollectives, WithLocalCompletionAreRightAndCostWhatTheFormulasSay) {
+  expect_all_as_the_formulas_say(23, 64U << 10, true);
 }
 
 // A communicator holds a transfer of the engine for each other rank. With what little is left then, 512 ranks took up

@@ -29,6 +29,7 @@ struct Case {
   int root = 0;
   bool in_place = false;
   std::size_t shift = 0;  // of both buffers' addresses
+  bool local = false;     // Collective::local_completion
 };
 
 // One collective of one rank, with its memory.
@@ -50,6 +51,7 @@ class One {
     call.reduction = with.reduction;
     if (with.reduction == Reduction::premul_sum) call.factor = factor_of(rank);
     call.root = with.root;
+    call.local_completion = with.local;
     std::byte* in = input_.data() + with.shift;
     std::byte* out = output_.data() + with.shift;
     if (with.in_place) {

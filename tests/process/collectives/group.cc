@@ -24,6 +24,7 @@ EngineOptions engine_options(const GroupOptions& options, int rank) {
   if (options.own_addresses) made.listen = "127.0.0." + std::to_string(rank + 1) + ":0";
   made.peer_timeout = options.peer_timeout;
   if (options.size > 2) made.spin = std::chrono::microseconds(0);  // more ranks than cores
+  if (options.change) options.change(made, rank);
   return made;
 }
 

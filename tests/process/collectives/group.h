@@ -23,6 +23,7 @@ struct GroupOptions {
   Progress progress = Progress::caller;
   // Ranks of a busy machine are late, not dead: no test of values ends by time.
   std::chrono::milliseconds peer_timeout{120'000};
+  std::function<void(EngineOptions& engine, int rank)> change = {};  // of each rank's engine
   CommunicatorOptions communicator = {.timeout = std::chrono::minutes(10)};
 };
 

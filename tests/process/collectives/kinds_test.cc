@@ -330,5 +330,30 @@ TEST(WhoHangs, TellsTheGoneTheStoppedAndTheWaiting) {
   EXPECT_TRUE(who_hangs(ranks, 0).empty());
 }
 
+// With local completion a rank is ahead of those that it sends to: rank 0 waits for rank 1, that one for rank 2, and
+// rank 3 computes.
+TEST(WhoHangs, NamesOnlyWhoIsFurthestBackWhereRanksRunAhead) {
+  std::vector<RankProgress> ranks(4);
+  const std::uint64_t operations[] = {25, 17, 8, 24};
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].name = "world";
+    ranks[i].group = 7;
+    ranks[i].rank = static_cast<int>(i);
+    ranks[i].size = 4;
+    ranks[i].lives = true;
+    ranks[i].operation = operations[i];
+    ranks[i].kind = CollectiveKind::broadcast;
+    ranks[i].inside = i < 2;
+    ranks[i].seconds = 3;
+    ranks[i].waits_for = i < 2 ? static_cast<int>(i) + 1 : -1;
+  }
+  const auto text = who_hangs(ranks, 1);
+  ASSERT_EQ(text.size(), 1U);
+  EXPECT_EQ(
+      text[0],
+      "\"world\": rank 2 never entered broadcast 25: it ended broadcast 8 3.0 s ago; rank 0 has been in it for 3.0 "
+      "s");
+}
+
 }  // namespace
 }  // namespace fairway

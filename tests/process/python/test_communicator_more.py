@@ -1,7 +1,11 @@
 """fairway.Communicator: arrays that have DLPack and nothing else, the same bits in any way, and more ranks than before."""
 
 import concurrent.futures
+import os
+import tempfile
+import threading
 import unittest
+from unittest import mock
 
 import fairway
 import numpy as np
@@ -104,6 +108,106 @@ class More(unittest.TestCase):
                 group.grow([], name="other", timeout=0)
 
         ranks.threads(body, 2, timeout=20.0)
+
+
+class TogetherAndAlone(unittest.TestCase):
+    def test_a_group_runs_at_the_end_of_the_block(self):
+        def body(group):
+            me = group.rank
+            small = [np.full(3, me + i, dtype=np.float32) for i in range(5)]
+            other, parts = np.full(2, me, dtype=np.int32), np.zeros((3, 2), dtype=np.int32)
+            with group.run_all() as calls:
+                for i, values in enumerate(small):
+                    self.assertIs(calls.all_reduce(values), values)
+                    self.assertEqual(values[0], me + i)
+                calls.all_gather(other, parts)
+                calls.broadcast(other, root=2)
+                calls.barrier()
+            for i, values in enumerate(small):
+                np.testing.assert_array_equal(values, np.full(3, 3 + 3 * i))
+            np.testing.assert_array_equal(parts[:, 0], [0, 1, 2])
+            self.assertEqual(other[0], 2)
+            with group.run_all(wait=False) as calls:
+                calls.all_reduce(other)
+            self.assertIsInstance(calls.operation, fairway.Operation)
+            calls.operation.wait()
+            self.assertEqual(other[0], 6)
+
+        ranks.threads(body, 3, timeout=20.0)
+
+    def test_a_block_that_raises_runs_nothing(self):
+        def body(group):
+            values = np.ones(2, dtype=np.float32)
+            with self.assertRaisesRegex(ValueError, "mine"):
+                with group.run_all() as calls:
+                    calls.all_reduce(values)
+                    raise ValueError("mine")
+            with self.assertRaisesRegex(fairway.InvalidArgument, "root 9"):
+                with group.run_all() as calls:
+                    calls.all_reduce(values)
+                    calls.broadcast(values, root=9)
+            self.assertEqual(values[0], 1)
+            with group.run_all() as calls:
+                with self.assertRaisesRegex(fairway.InvalidArgument, "wait=False"):
+                    calls.all_reduce(values, wait=False)
+                with self.assertRaisesRegex(AttributeError, "not split"):
+                    calls.split(0)
+            with self.assertRaisesRegex(fairway.InvalidArgument, "has run"):
+                calls.barrier()
+            group.barrier()
+
+        ranks.threads(body, 2, timeout=20.0)
+
+    def test_an_error_of_a_group_names_the_rank(self):
+        def body(group):
+            values = np.ones(2, dtype=np.float32)
+            if group.rank == 1:
+                return group.abort()
+            with self.assertRaises(fairway.Error) as failed:
+                with group.run_all() as calls:
+                    calls.all_reduce(values)
+                    calls.all_reduce(values)
+            self.assertEqual(failed.exception.rank, 1)
+
+        ranks.threads(body, 2, timeout=20.0)
+
+    def test_local_completion_lets_the_root_run_ahead(self):
+        sent = threading.Event()
+
+        def body(group):
+            values, all_values = np.full(4, 7 if group.rank == 0 else 0, dtype=np.int64), np.zeros((3, 4), dtype=np.int64)
+            group.barrier()
+            if group.rank != 0:
+                self.assertTrue(sent.wait(20))
+            for _ in range(4):
+                group.broadcast(values, local_completion=True)
+            sent.set()
+            self.assertEqual(values[3], 7)
+            group.reduce(values, root=1, local_completion=True)
+            group.gather(values, all_values if group.rank == 2 else None, root=2, local_completion=True)
+            group.scatter(all_values if group.rank == 2 else None, values, root=2, local_completion=True)
+            self.assertEqual(values[0], 21 if group.rank == 1 else 7)
+            group.barrier()
+
+        ranks.threads(body, 3, timeout=20.0)
+
+    def test_what_was_measured_is_told(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"XDG_CACHE_HOME": folder}):
+
+            def body(group):
+                values = np.ones(8, dtype=np.float32)
+                self.assertRegex(group.explain("all_reduce", values), "all_reduce of 32 bytes: by .*: by the model of costs")
+                group.barrier()
+                self.assertIn("all_reduce", group.measure(64))
+                self.assertRegex(group.explain("all_reduce", values), "32 bytes take .* us")
+                self.assertIn("the call names it", group.explain("all_reduce", values, algorithm="ring"))
+                self.assertIn("there is no other", group.explain("barrier"))
+                with self.assertRaisesRegex(fairway.InvalidArgument, "'sum' is no operation"):
+                    group.explain("sum", values)
+                group.barrier()
+
+            ranks.threads(body, 2, timeout=60.0)
+            self.assertEqual(len(os.listdir(os.path.join(folder, "fairway"))), 1)
 
 
 if __name__ == "__main__":

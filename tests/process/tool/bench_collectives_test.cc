@@ -33,6 +33,15 @@ TEST(BenchCollectives, EveryOperationIsMeasuredAndEveryElementIsRight) {
   }
 }
 
+TEST(BenchCollectives, LocalCompletionIsOfWhatHasARoot) {
+  const Ran ran = fairway(
+      "bench collectives --ranks 3 --operation all_reduce,reduce,broadcast,gather,scatter --size 8,100K --turns 1 "
+      "--seconds 0.01 --local-completion --json -");
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 10u) << ran.out;
+  EXPECT_EQ(count(ran.out, " local\""), 8u) << ran.out;
+}
+
 // With an even and an odd number of ranks: values are made so that each result is exact in its type.
 TEST(BenchCollectives, EveryTypeAndReductionIsExact) {
   for (const std::string type : {"i8", "f16", "bf16", "f8e4m3", "f8e5m2"})

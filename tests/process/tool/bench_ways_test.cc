@@ -28,6 +28,21 @@ TEST(BenchWays, KeepsATableAndShowsWhatItChooses) {
   std::filesystem::remove_all(testing::TempDir() + "ways");
 }
 
+TEST(BenchWays, OnHostMemoryEachAlgorithmIsMeasured) {
+  const std::string folder = testing::TempDir() + "host-ways";
+  const Ran ran = fairway("bench ways --memory host --ranks 2 --most 512 --compare", "XDG_CACHE_HOME=" + folder + " ");
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "kept in " + folder + "/fairway/collectives-"), 1u) << ran.out;
+  for (const char* kind : {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"})
+    EXPECT_EQ(count(ran.out, std::string(kind) + " "), 8u) << ran.out;  // four sizes, measured and compared
+  EXPECT_GE(count(ran.out, "recursive_doubling "), 8u) << ran.out;
+  std::filesystem::remove_all(folder);
+  const Ran wrong = fairway("bench ways --memory host --nccl x");
+  EXPECT_EQ(wrong.exit, 2);
+  EXPECT_EQ(count(wrong.out, "are of GPU memory"), 1u) << wrong.out;
+  EXPECT_EQ(fairway("bench ways --ranks 9").exit, 2);
+}
+
 TEST(BenchWays, SaysWhyItCannot) {
   const Ran none = fairway("bench ways", kGpus + "FAIRWAY_NCCL_LIBRARY=/nowhere/libnccl.so.2 ");
   EXPECT_EQ(none.exit, 1);

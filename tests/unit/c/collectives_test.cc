@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "ranks.h"
 
@@ -289,6 +290,39 @@ TEST(CGroup, SplitsShrinksAndGrows) {
     sum_is(rest, 2);
   });
   joins.join();
+}
+
+// The others come once the root has ended its call.
+TEST(CGroup, ARootWithLocalCompletionWaitsForNobody) {
+  std::atomic<bool> sent{false};
+  run_ranks(2, [&](GroupPtr& group) {
+    const bool root = fairway_communicator_rank(group.get()) == 0;
+    std::int32_t value = root ? 5 : 0;
+    fairway_collective call = call_of(FAIRWAY_BROADCAST, &value, &value, 1);
+    call.local_completion = 1;
+    run(group, call_of(FAIRWAY_BARRIER, nullptr, nullptr, 0));
+    while (!root && !sent) std::this_thread::yield();
+    run(group, call);
+    if (root) sent = true;
+    EXPECT_EQ(5, value);
+    run(group, call_of(FAIRWAY_BARRIER, nullptr, nullptr, 0));
+  });
+}
+
+TEST(CGroup, AnAlgorithmIsExplainedAndOneRankMeasuresNothing) {
+  run_ranks(1, [](GroupPtr& group) {
+    char* text = nullptr;
+    fairway_error* error = nullptr;
+    std::int32_t value = 0;
+    fairway_collective call = call_of(FAIRWAY_ALL_REDUCE, &value, &value, 1);
+    call.algorithm = FAIRWAY_ALGORITHM_RING;
+    ASSERT_EQ(FAIRWAY_OK, fairway_communicator_explain(group.get(), &call, &text, &error)) << text_of(error);
+    EXPECT_STREQ("all_reduce of 4 bytes: by ring: the call names it", text);
+    fairway_free(text);
+    EXPECT_EQ(FAIRWAY_UNSUPPORTED, fairway_communicator_measure(group.get(), 8, 0, &text, &error));
+    EXPECT_EQ(nullptr, text);
+    EXPECT_NE(std::string::npos, text_of(error).find("there is one rank"));
+  });
 }
 
 }  // namespace

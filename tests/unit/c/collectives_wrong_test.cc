@@ -49,6 +49,8 @@ TEST(CGroupWrong, NullNeverCrashes) {
   refused(fairway_communicator_start_receive(nullptr, nullptr, 0, 0, 0, 0, &operation, &error));
   refused(fairway_communicator_wait_message(nullptr, 1, nullptr, &error));
   EXPECT_EQ(1, fairway_communicator_test_message(nullptr, 1));
+  refused(fairway_communicator_measure(nullptr, 512, 0, &text, &error));
+  refused(fairway_communicator_explain(nullptr, &barrier, &text, &error));
   refused(fairway_communicator_use_gpu(nullptr, 0, nullptr, &error));
   refused(fairway_communicator_measure_gpu(nullptr, 512, 0, &text, &error));
   refused(fairway_communicator_explain_stream(nullptr, &barrier, 0, &text, &error));
@@ -66,6 +68,8 @@ TEST(CGroupWrong, NullNeverCrashes) {
     refused(fairway_communicator_run_all(group.get(), nullptr, 2, &error));
     refused(fairway_communicator_start(group.get(), &barrier, nullptr, &error));
     refused(fairway_communicator_stream_run(group.get(), nullptr, nullptr, &error));
+    refused(fairway_communicator_measure(group.get(), 512, 0, nullptr, &error));
+    refused(fairway_communicator_explain(group.get(), &barrier, nullptr, &error));
     refused(fairway_communicator_measure_gpu(group.get(), 512, 0, nullptr, &error));
     refused(fairway_communicator_explain_stream(group.get(), &barrier, 0, nullptr, &error));
     text = &nothing;

@@ -40,6 +40,19 @@ TEST(Blame, ARankThatIsGoneWithoutHavingEnteredIsNamedBeforeAll) {
   EXPECT_EQ(blame(ranks, kNames, 0, 9).rank, 3);
 }
 
+// With local completion ranks lag behind each other, and rank 1, which computes, has come to the one before.
+TEST(Blame, OnlyThoseThatAreFurthestBackAreNamed) {
+  const Blame found = blame({in(25, true), in(24, false), in(17, true, 3), in(9, false)}, kNames, 0, 25);
+  EXPECT_EQ(found.rank, 3);
+  EXPECT_EQ(found.text, "rank 3 never entered it; it was last in operation 9");
+}
+
+TEST(Blame, TheOneThatIsWaitedForIsNamedBeforeOneThatIsFurtherBack) {
+  const Blame found = blame({in(25, true), in(17, false), in(20, true), in(9, false)}, kNames, 0, 25, 1);
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_EQ(found.text, "rank 1 never entered it; it was last in operation 17");
+}
+
 // It has met its own deadline, a moment before this rank.
 TEST(Blame, ARankThatWasInItAndIsGoneIsNotWhyAnotherNeverCame) {
   std::vector<Observed> ranks{in(9, true), in(8, false), in(9, true), in(9, true)};

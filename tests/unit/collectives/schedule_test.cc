@@ -41,7 +41,7 @@ std::uint64_t formula(const Shape& shape, std::uint64_t piece) {
     case CollectiveKind::broadcast:
     case CollectiveKind::reduce:
     case CollectiveKind::gather:
-    case CollectiveKind::scatter: return (n - 1) * m + barrier;
+    case CollectiveKind::scatter: return (n - 1) * m + (shape.local ? 0 : barrier);
     case CollectiveKind::all_gather: {
       if (shape.algorithm != Algorithm::bruck) return n * (n - 1) * m;
       std::uint64_t each = 0;
@@ -66,7 +66,7 @@ std::uint64_t formula(const Shape& shape, std::uint64_t piece) {
 
 // Every algorithm of every kind with these sizes; `premul`: of those that combine.
 void try_all(int size, std::uint64_t count, std::uint64_t piece, std::uint64_t seed, bool ordered = false,
-             bool premul = false) {
+             bool premul = false, bool local = false) {
   for (const CollectiveKind kind : kKinds) {
     if (premul && kind != CollectiveKind::all_reduce && kind != CollectiveKind::reduce &&
         kind != CollectiveKind::reduce_scatter)
@@ -85,6 +85,7 @@ void try_all(int size, std::uint64_t count, std::uint64_t piece, std::uint64_t s
         shape.average = !premul && seed % 2 == 1;
         shape.premul = premul;
         shape.ordered = ordered;
+        shape.local = local;
         ScheduleModel model(shape);
         for (const Order order : {Order::round_robin, Order::first_that_can, Order::last_that_can, Order::random}) {
           if (size > 9 && order != Order::random) continue;
@@ -110,6 +111,12 @@ TEST(Schedule, CombinesInTheOrderOfRanksWhereThatIsAsked) {
   for (int size = 1; size <= 17; ++size)
     for (const std::uint64_t count : {0, 1, 7, 23, 60})
       try_all(size, count, 3, count + static_cast<std::uint64_t>(size), true);
+}
+
+TEST(Schedule, WithLocalCompletionHasNoBarrier) {
+  for (int size = 1; size <= 17; ++size)
+    for (const std::uint64_t count : {0, 1, 7, 23})
+      try_all(size, count, 3, count + static_cast<std::uint64_t>(size), false, false, true);
 }
 
 TEST(Schedule, MultipliesEveryElementOfTheInputOnce) {
