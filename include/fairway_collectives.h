@@ -152,6 +152,7 @@ typedef struct {
   uint8_t guarded;
   const char *nccl_library, *table; /* null: as fairway::GpuOptions says of an empty one */
   uint64_t windows_from, meet_from;
+  uint8_t messages;
 } fairway_gpu_options;
 void fairway_gpu_options_init(fairway_gpu_options*);
 fairway_code fairway_communicator_use_gpu(fairway_communicator*, int32_t gpu, const fairway_gpu_options*,

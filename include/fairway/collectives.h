@@ -94,9 +94,8 @@ struct Collective {
   // combined in the order of ranks. It leaves one_shot and direct, so much data on many ranks takes longer.
   bool reproducible = false;
   CustomReduction custom = {};  // Reduction::custom; the same on every rank
-  // Reduction::premul_sum, else 1: by what this rank's input is multiplied, as by ncclRedOpCreatePreMulSum. Ranks may
-  // have different ones. Products are of f64 for f64, else of f32 (the factor, too), and rounded to the type, as IEEE
-  // 754 says. The input stays as it is, unless it is in place.
+  // Reduction::premul_sum, else 1: by what this rank's input is multiplied; ranks may have different ones. Products are
+  // of f64 for f64, else of f32 (the factor, too), and rounded to the type. What is not in place stays as it is.
   double factor = 1;
   // broadcast, reduce, gather, scatter: ends once this rank's results are there and its memory is free, as in MPI. Who
   // does not come is then named by a later operation (docs/collectives.md). The same on every rank; others ignore it.
@@ -152,6 +151,7 @@ struct GpuOptions {
   std::string table = {};          // file; empty: one in the user's cache, for these GPUs and versions
   std::uint64_t windows_from = 0;  // bytes that a rank gets, of which windows are read; 0: as measured, on every rank
   std::uint64_t meet_from = 0;     // bytes of all blocks, of which one warp waits for the others first; 0: none
+  bool messages = false;           // with room for stream_messages(): 8.3 MiB. The same on every rank
 };
 
 struct StreamMessage {   // of stream_messages(), to or from `peer`
@@ -203,25 +203,21 @@ class FAIRWAY_API Communicator {
   [[nodiscard]] std::shared_ptr<Engine> engine() const;
   [[nodiscard]] std::string address(int rank) const;  // as create() got it; empty: there is no such rank
 
-  // Blocking: start() and wait().
-  Status run(const Collective& operation);
+  Status run(const Collective& operation);  // blocking: start() and wait()
   // A group: the same as one after the other, but neighbours that are all_reduces of one type and reduction travel as
   // one, as long as they have 64 KiB together. The first error.
   Status run_all(std::span<const Collective> group);
   // Asynchronous. Operations run one after the other, in the order of their start, which is the same on every rank.
   // Errors: invalid_argument (the message names the field), and what ended the communicator.
   Result<OperationId> start(const Collective& operation);
-  // True when it has ended; wait() then returns at once. Makes progress, does not wait.
-  bool test(OperationId operation);
-  // The outcome, once; after that not_found.
-  Status wait(OperationId operation);
-
+  bool test(OperationId operation);    // it has ended; wait() then returns at once. Makes progress, does not wait
+  Status wait(OperationId operation);  // the outcome, once; after that not_found
   // Collective: times each algorithm for operations of up to so many bytes; rank 0 keeps who is the fastest, for this
   // and later communicators of this shape on this machine. `compare`: what they choose then, too. The figures as text.
   Result<std::string> measure(std::size_t most_bytes = 64 << 20, bool compare = false);
 
   // ---- GPU memory, among at most 8 ranks of one host whose GPUs reach each other ----
-  // Collective: each rank with its GPU, as CUDA numbers them. Takes 25 MiB of its memory, and milliseconds (with NCCL
+  // Collective: each rank with its GPU, as CUDA numbers them. Takes 16 MiB of its memory, and milliseconds (with NCCL
   // more of both); may wait for running kernels. unsupported, on every rank: one of them cannot, and which.
   Status use_gpu(int gpu, const GpuOptions& options = {});
   // Collective, after use_gpu(): measures operations of up to so many bytes by Fairway and NCCL in turns; rank 0 writes
@@ -253,7 +249,6 @@ class FAIRWAY_API Communicator {
   Status send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0, Timeout timeout = Timeout{0});
   Status receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag = 0, std::size_t* received = nullptr,
                  Timeout timeout = Timeout{0});
-
   // The same, asynchronous: a group of messages is started, then each waited for, in any order; test() and wait() are
   // as for operations. Those that have not ended when the communicator does are taken back.
   Result<MessageId> start_send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0,
@@ -269,19 +264,16 @@ class FAIRWAY_API Communicator {
   // leaves out ranks that live, such as one that froze; those must not call it. Errors as create(); if another rank
   // dies meanwhile, call it again.
   Result<Communicator> shrink(std::span<const int> without = {});
-
   // A communicator with more ranks: these, in the same order, and behind them the engines at `added`. Collective, all
   // with the same arguments. Each of those calls create() with the same `options`, whose name nobody has used, and with
   // all addresses in that order. This communicator stays. Errors as create().
   Result<Communicator> grow(std::span<const std::string> added, const CommunicatorOptions& options);
-
   // Ends it at once, as if this rank had died: the other ranks get an error that names it, and their shrink() leaves it
   // out. May be called by any thread while another is inside a call, which then ends with `cancelled`, mostly within 10
   // ms; only shrink() and grow() may go on up to their timeout. Not while the communicator is moved or destroyed. What
   // was started keeps its memory until the next call, such as wait().
   void abort();
-  // Why it ended; rank -1 and an ok status: it has not.
-  [[nodiscard]] const CollectiveFailure& failure() const;
+  [[nodiscard]] const CollectiveFailure& failure() const;  // why it ended; rank -1 and an ok status: it has not
   // The algorithm that an operation on host memory would use; and why.
   [[nodiscard]] Algorithm chosen(const Collective& operation) const;
   [[nodiscard]] std::string explain(const Collective& operation) const;

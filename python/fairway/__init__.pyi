@@ -394,6 +394,7 @@ class Communicator:
         table: str | PathLike[str] = "",
         windows_from: int = 0,
         meet_from: int = 0,
+        messages: bool = False,
     ) -> None: ...
     def measure_gpu(self, most_bytes: int = 67108864, compare: bool = False) -> str: ...
     def explain_stream(

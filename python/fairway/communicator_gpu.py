@@ -15,15 +15,15 @@ def _path(given):
     return os.fspath(given) if isinstance(given, os.PathLike) else given
 
 
-def gpu_options(*, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0, meet_from=0):
+def gpu_options(*, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0, meet_from=0, messages=False):
     """Options of GpuCalls.use_gpu(), looked at: InvalidArgument of a value that cannot be, TypeError of a name that there is not."""
-    return _GpuOptions(nccl, guarded, _path(nccl_library), _path(table), windows_from, meet_from)
+    return _GpuOptions(nccl, guarded, _path(nccl_library), _path(table), windows_from, meet_from, messages)
 
 
 class GpuCalls:
     """The part of fairway.Communicator that is about GPUs."""
 
-    def use_gpu(self, gpu, *, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0, meet_from=0):
+    def use_gpu(self, gpu, *, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0, meet_from=0, messages=False):
         """Lets operations take GPU memory, among at most 8 ranks of one host: each rank calls it with its GPU's number.
 
         Afterwards barrier, all_reduce, broadcast, all_gather, reduce_scatter and all_to_all take stream=, a stream of that GPU
@@ -41,12 +41,13 @@ class GpuCalls:
         windows_from  how many bytes a rank gets from which on windows are read; 0: as was measured. The same on every rank
         meet_from     bytes of all blocks from which on one warp waits for the other ranks before the kernel that moves; 0: none.
                       For streams that run beside others: who waits leaves them the GPU. 3 to 5 us. The same on every rank
+        messages      with room for messages on streams, 8.3 MiB of the GPU. The same on every rank
 
         Returns once every rank has called it; it may wait for kernels that run. Takes 15.9 MiB of the GPU, with NCCL more.
         Raises Unsupported, at every rank, if one of them cannot, and InvalidArgument if nccl or guarded differ; on this rank
         alone InvalidArgument of an option that cannot be. The communicator goes on without GPUs.
         """
-        options = gpu_options(nccl=nccl, guarded=guarded, nccl_library=nccl_library, table=table, windows_from=windows_from, meet_from=meet_from)
+        options = gpu_options(nccl=nccl, guarded=guarded, nccl_library=nccl_library, table=table, windows_from=windows_from, meet_from=meet_from, messages=messages)
         self._group.use_gpu(gpu, options)
 
     def measure_gpu(self, most_bytes=64 << 20, compare=False):

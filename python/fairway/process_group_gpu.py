@@ -122,7 +122,7 @@ class GpuSide:
         reason = why_stage(ranks)
         if not reason:
             try:
-                group.use_gpu(index, **{"meet_from": _MEET_FROM, **self.options})
+                group.use_gpu(index, **{"meet_from": _MEET_FROM, "messages": True, **self.options})
             except errors.Error as failed:  # on every rank
                 if group.failure is not None:
                     raise as_runtime_error(failed)

@@ -24,6 +24,7 @@ Status read_gpu_options(const fairway_gpu_options* given, GpuOptions& out) {
   if (in.table != nullptr) out.table = in.table;
   out.windows_from = in.windows_from;
   out.meet_from = in.meet_from;
+  out.messages = in.messages != 0;
   return {};
 }
 
@@ -39,6 +40,7 @@ FAIRWAY_API void fairway_gpu_options_init(fairway_gpu_options* out) {
   out->guarded = static_cast<uint8_t>(defaults.guarded);
   out->windows_from = defaults.windows_from;
   out->meet_from = defaults.meet_from;
+  out->messages = static_cast<uint8_t>(defaults.messages);
 }
 
 FAIRWAY_API fairway_code fairway_communicator_use_gpu(fairway_communicator* communicator, int32_t gpu,

@@ -131,7 +131,8 @@ Status GpuCalls::use_gpu(int number, const GpuOptions& options) {
   std::unique_ptr<GpuGroup> made;
   if (on_gpus_) {
     own = {ErrorCode::invalid_argument, fmt::format("this rank uses GPU {} already", on_gpus_->device())};
-  } else if (auto opened = GpuGroup::open(parts_.engine, number, rank(), size(), name, parts_.progress.told());
+  } else if (auto opened =
+                 GpuGroup::open(parts_.engine, number, rank(), size(), name, options.messages, parts_.progress.told());
              opened) {
     made = std::move(*opened);
   } else {
@@ -232,6 +233,8 @@ Status GpuCalls::run(const Collective& call, void* stream) {
 Status GpuCalls::run_messages(std::span<const StreamMessage> group, void* stream, Timeout timeout) {
   if (Status status = may_enqueue(); !status) return status;
   const auto refused = [](const Status& why) { return why.with_context("stream_messages"); };
+  if (!by_nccl_->options().messages)
+    return refused({ErrorCode::invalid_argument, "call use_gpu() with GpuOptions::messages on every rank"});
   if (timeout.count() < 0) return refused({ErrorCode::invalid_argument, "timeout is negative"});
   for (const StreamMessage& message : group) {
     if (message.peer < 0 || message.peer >= size() || message.peer == rank())

@@ -46,13 +46,13 @@ gpu::Combine combine_of(Reduction reduction) {
 }  // namespace
 
 GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size,
-                   gpu::Told* told)
+                   bool messages, gpu::Told* told)
     : engine_(engine),
       driver_(std::move(driver)),
       gpu_(device),
       rank_(rank),
       size_(size),
-      layout_(gpu::layout_of(size)),
+      layout_(gpu::layout_of(size, messages)),
       told_(told),
       mappings_(static_cast<std::size_t>(size)) {}
 
@@ -77,7 +77,7 @@ GpuGroup::~GpuGroup() {
 }
 
 Result<std::unique_ptr<GpuGroup>> GpuGroup::open(Engine& engine, int device, int rank, int size,
-                                                 const std::string& name, gpu::Told* told) {
+                                                 const std::string& name, bool messages, gpu::Told* told) {
   if (size > static_cast<int>(gpu::kMostRanks))
     return Status(ErrorCode::unsupported,
                   fmt::format("{} ranks: at most {} of one host use each other's GPUs", size, gpu::kMostRanks));
@@ -88,7 +88,7 @@ Result<std::unique_ptr<GpuGroup>> GpuGroup::open(Engine& engine, int device, int
   if (device < 0 || device >= (*driver)->devices())
     return Status(ErrorCode::invalid_argument,
                   fmt::format("this process has no GPU {}: it sees {}", device, (*driver)->devices()));
-  std::unique_ptr<GpuGroup> group(new GpuGroup(engine, std::move(*driver), device, rank, size, told));
+  std::unique_ptr<GpuGroup> group(new GpuGroup(engine, std::move(*driver), device, rank, size, messages, told));
   if (Status status = group->prepare(name); !status) return status;
   return group;
 }

@@ -27,9 +27,10 @@ class GpuGroup {
   GpuGroup& operator=(const GpuGroup&) = delete;
 
   // Makes this rank's part, and publishes its scratch memory as `name`.
-  // `told`: of ProgressFile::told(), outlives this; null: nobody is told how far kernels are.
+  // `messages`: with room for them, as on every rank. `told`: of ProgressFile::told(), outlives this; null: nobody is
+  // told how far kernels are.
   static Result<std::unique_ptr<GpuGroup>> open(Engine& engine, int device, int rank, int size, const std::string& name,
-                                                gpu::Told* told);
+                                                bool messages, gpu::Told* told);
   // Maps the others' scratch memory, which they have published. The error names the rank.
   Status meet(const std::vector<Member>& members, const std::string& name, Time deadline);
 
@@ -95,7 +96,7 @@ class GpuGroup {
   };
   static constexpr std::size_t kKernels = 13;  // of each family
 
-  GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size,
+  GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size, bool messages,
            gpu::Told* told);
   Status prepare(const std::string& name);
 

@@ -31,7 +31,7 @@ std::uint32_t blocks_of(std::uint64_t all, std::uint64_t of_each, std::uint32_t 
 
 }  // namespace
 
-Layout layout_of(int size) {
+Layout layout_of(int size, bool messages) {
   Layout layout;
   layout.size = static_cast<std::uint32_t>(size);
   const std::uint64_t others = std::max(size - 1, 1);
@@ -50,7 +50,7 @@ Layout layout_of(int size) {
   layout.heads_at = layout.slots_of(Layout::kPlaces, false).begin;
   layout.heard_at = layout.head_of(Layout::kMessageHeads);
   layout.messages_at = lines(layout.heard_at + others * Layout::kMessagePlaces * kHeardBytes);
-  layout.bytes = layout.messages_at + kMessageBytes;
+  layout.bytes = messages ? layout.messages_at + kMessageBytes : layout.heads_at;
   return layout;
 }
 

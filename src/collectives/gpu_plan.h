@@ -16,7 +16,7 @@ namespace fairway::collectives::gpu {
 struct Range {
   std::uint64_t begin = 0, bytes = 0;
 };
-// The scratch memory of a rank. Below 26 MiB for any number of ranks.
+// The scratch memory of a rank. Below 16 MiB for any number of ranks, and 8.3 more with messages.
 struct Layout {
   static constexpr std::uint32_t kPlaces = 32, kWidePlaces = 6;  // the first are wide: most programs use few
   // Of messages: places of each pair and direction, of which the first is wide; and those of all pairs of ranks.
@@ -64,9 +64,10 @@ struct Layout {
   }
 
  private:
-  static constexpr std::uint64_t kWideBytes = 560U << 10, kOwnBytes = 176U << 10, kSlotBytes = 32U << 10;
+  static constexpr std::uint64_t kWideBytes = 560U << 10, kOwnBytes = 144U << 10, kSlotBytes = 32U << 10;
 };
-Layout layout_of(int size);
+// `messages`: with room for those.
+Layout layout_of(int size, bool messages);
 
 // A stream, or a stream in one capture: operations of different ones may run at the same time, so they share no place.
 // The driver never uses a number of either again. Within a capture `stream` is the handle; capture 0: none.

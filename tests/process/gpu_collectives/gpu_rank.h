@@ -98,7 +98,7 @@ class Graphs {
 
 // Runs `body` on so many ranks, all of whose GPUs have met. `timeout`: of operations.
 inline void run_gpu_ranks(int size, std::chrono::milliseconds timeout, const std::function<void(GpuRank&)>& body,
-                          int dies = -1, const GpuOptions& gpu_options = {}) {
+                          int dies = -1, const GpuOptions& gpu_options = {.messages = true}) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   ::setenv("FAIRWAY_STANDIN_DEVICES", "8", 0);
   GroupOptions options;

@@ -119,7 +119,7 @@ TEST_P(GpuValues, OfSizesAroundEachSwitchByUnitsAndPieces) {
   const auto size = static_cast<std::size_t>(GetParam());
   const WithoutNvlink without;
   run_gpu_ranks(GetParam(), 10min, [size](GpuRank& rank) {
-    const gpu::Layout layout = gpu::layout_of(static_cast<int>(size));
+    const gpu::Layout layout = gpu::layout_of(static_cast<int>(size), true);
     const std::size_t others = std::max<std::size_t>(size - 1, 1), unit_round = layout.unit_count * 8;
     const std::size_t piece = layout.area.piece_bytes;
     try_sizes(rank, size,

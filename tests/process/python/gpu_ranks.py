@@ -20,7 +20,7 @@ def seen(memory, dtype="f4"):
 def together(*, gpu_options={}, timeout=60.0, **options):
     group = joined(timeout=timeout, transports=["shm", "cuda"], **options)
     try:
-        group.use_gpu(group.rank, **gpu_options)
+        group.use_gpu(group.rank, **{"messages": True, **gpu_options})
     except fairway.Unsupported as error:
         if "nvcc" not in str(error): raise
         print("skip", error)

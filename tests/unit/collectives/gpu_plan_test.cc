@@ -12,11 +12,12 @@
 namespace fairway::collectives::gpu {
 namespace {
 
-TEST(GpuLayout, NothingOverlapsAndAllIsBelow26MiB) {
+TEST(GpuLayout, NothingOverlapsAndAllIsBelow16MiB) {
   for (int size = 1; size <= static_cast<int>(kMostRanks); ++size) {
-    const Layout layout = layout_of(size);
+    const Layout layout = layout_of(size, true);
     const std::uint64_t others = std::max(size - 1, 1);
-    EXPECT_LT(layout.bytes, 26U << 20) << size;
+    EXPECT_LT(layout_of(size, false).bytes, 16U << 20) << size;
+    EXPECT_LT(layout.bytes, 25U << 20) << "messages, " << size;
     EXPECT_GE(layout.unit_count, 2U);
     EXPECT_EQ(Layout::place_at(Layout::kPlaces), layout.own_at);
     for (std::uint32_t place = 0; place < Layout::kPlaces; ++place) {
@@ -55,7 +56,7 @@ TEST(GpuLayout, NothingOverlapsAndAllIsBelow26MiB) {
 // Each pair of ranks has its own, in each direction, and so has each of its streams.
 TEST(GpuLayout, MessagesOverlapNowhere) {
   for (std::uint32_t size = 2; size <= kMostRanks; ++size) {
-    const Layout layout = layout_of(static_cast<int>(size));
+    const Layout layout = layout_of(static_cast<int>(size), true);
     std::vector<Range> all;
     std::vector<std::uint32_t> ids, tolds;
     constexpr std::uint32_t kOwn = 1;
@@ -137,7 +138,7 @@ TEST(GpuPlaces, EachStreamAndCaptureHasItsOwn) {
 
 TEST(GpuRoute, FewBytesGoByUnitsManyByPieces) {
   for (const int size : {1, 2, 3, 8}) {
-    const Layout layout = layout_of(size);
+    const Layout layout = layout_of(size, true);
     const auto route = [&](Work work, std::uint64_t bytes, Algorithm asked = Algorithm::automatic) {
       return route_of(layout, 0, work, bytes, asked, false);
     };
@@ -163,7 +164,7 @@ TEST(GpuRoute, FewBytesGoByUnitsManyByPieces) {
 // Every byte has a row, and every row a place.
 TEST(GpuRoute, LinesHaveRoomForAllBytes) {
   for (const int size : {1, 2, 3, 5, 8}) {
-    const Layout layout = layout_of(size);
+    const Layout layout = layout_of(size, true);
     const std::uint64_t others = static_cast<std::uint64_t>(std::max(size - 1, 1));
     for (const Work work : {Work::nothing, Work::reduce_to_all, Work::to_each, Work::from_root}) {
       for (std::uint64_t bytes = work == Work::nothing ? 0 : 1, place = 0; bytes <= 1ULL << 33;
@@ -207,7 +208,7 @@ TEST(GpuFurtherRoute, RowsHaveRoomForAllBytes) {
       for (const std::uint32_t place : {0U, Layout::kPlaces - 1})
         for (const Work work : {Work::reduce_to_root, Work::reduce_to_all, Work::reduce_to_each, Work::blocks})
           for (std::uint64_t bytes = 1; bytes <= 1ULL << 33; bytes = bytes * 3 + 7) {
-            const Layout layout = layout_of(size);
+            const Layout layout = layout_of(size, true);
             const auto others = static_cast<std::uint64_t>(std::max(size - 1, 1));
             const Route route = further_route_of(layout, place, work, bytes, false, Algorithm::automatic, by_lines);
             const bool two_shot = route.way == Way::two_shot;
@@ -236,7 +237,7 @@ TEST(GpuFurtherRoute, MessagesHaveRoomAndFewBlocks) {
     for (const std::uint32_t size : {2U, 8U})
       for (const std::uint32_t place : {0U, Layout::kMessagePlaces - 1})
         for (std::uint64_t bytes = 0; bytes <= 1ULL << 33; bytes = bytes * 3 + 7) {
-          const Layout layout = layout_of(static_cast<int>(size));
+          const Layout layout = layout_of(static_cast<int>(size), true);
           const Range memory = layout.message_of(0, 1, place);
           const Route route = message_route_of(memory, bytes, by_lines);
           const std::uint64_t rows = std::uint64_t{route.lines.blocks} * route.lines.warps * route.lines.rows;

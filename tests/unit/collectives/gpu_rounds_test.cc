@@ -40,7 +40,7 @@ enum class By { units, pieces, two_shot, lines, area_lines, two_shot_lines };
 // Two ranks, a thread each, on memory that holds flags as they would be after a turn of all numbers.
 class TwoRanks {
  public:
-  TwoRanks() : layout(layout_of(2)), scratch(2, std::vector<std::uint64_t>(layout.bytes / 8)) {}
+  TwoRanks() : layout(layout_of(2, true)), scratch(2, std::vector<std::uint64_t>(layout.bytes / 8)) {}
   [[nodiscard]] Call call(unsigned rank, By by, std::uint32_t* values, std::uint64_t count) {
     Call made = {};
     for (unsigned i = 0; i < 2; ++i) made.scratch[i] = bytes(i);
