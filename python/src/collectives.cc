@@ -19,9 +19,20 @@ constexpr std::pair<const char*, CollectiveKind> kKinds[] = {
     {"all_to_all", CollectiveKind::all_to_all}, {"all_to_allv", CollectiveKind::all_to_allv},
 };
 constexpr std::pair<const char*, DataType> kTypes[] = {
-    {"int8", DataType::i8},     {"uint8", DataType::u8},      {"int16", DataType::i16},   {"uint16", DataType::u16},
-    {"int32", DataType::i32},   {"uint32", DataType::u32},    {"int64", DataType::i64},   {"uint64", DataType::u64},
-    {"float16", DataType::f16}, {"bfloat16", DataType::bf16}, {"float32", DataType::f32}, {"float64", DataType::f64},
+    {"int8", DataType::i8},
+    {"uint8", DataType::u8},
+    {"int16", DataType::i16},
+    {"uint16", DataType::u16},
+    {"int32", DataType::i32},
+    {"uint32", DataType::u32},
+    {"int64", DataType::i64},
+    {"uint64", DataType::u64},
+    {"float16", DataType::f16},
+    {"bfloat16", DataType::bf16},
+    {"float32", DataType::f32},
+    {"float64", DataType::f64},
+    {"float8_e4m3fn", DataType::f8e4m3},
+    {"float8_e5m2", DataType::f8e5m2},
 };
 constexpr std::pair<const char*, Reduction> kReductions[] = {
     {"sum", Reduction::sum}, {"product", Reduction::product}, {"min", Reduction::min},
@@ -130,17 +141,25 @@ std::string text_in_turn(Group& group, bool is_short, Call call) {
   return *text;
 }
 
-// `stream`: a cudaStream_t.
-void stream_run(Group& group, const PyCall& of, std::uintptr_t stream) {
-  const Collective call = of.call;  // no kind with blocks runs on streams
-  group.in_turn([=](Communicator& c) { return c.stream_run(call, reinterpret_cast<void*>(stream)); }, true);
+// What `of` borrows stays until it has its turn.
+void stream_run(Group& group, const std::shared_ptr<PyCall>& of, std::uintptr_t stream) {
+  group.in_turn([=](Communicator& c) { return c.stream_run(of->call, reinterpret_cast<void*>(stream)); }, true);
+}
+
+// (address, bytes, rank, whether it is received) of each.
+void stream_messages(Group& group, const std::vector<std::tuple<std::uintptr_t, std::size_t, int, bool>>& messages,
+                     std::optional<double> timeout, std::uintptr_t stream) {
+  std::vector<StreamMessage> all;
+  for (const auto& [address, bytes, peer, receives] : messages)
+    all.push_back({reinterpret_cast<void*>(address), bytes, peer, receives});
+  const Timeout limit = timeout ? std::max(timeout_of(timeout), Timeout{1}) : Timeout{0};
+  group.in_turn([=](Communicator& c) { return c.stream_messages(all, reinterpret_cast<void*>(stream), limit); }, true);
 }
 
 // Who would do it, and why. `captured`: in a graph.
-std::string explain_stream(Group& group, const PyCall& of, bool captured) {
-  const Collective call = of.call;
+std::string explain_stream(Group& group, const std::shared_ptr<PyCall>& of, bool captured) {
   return text_in_turn(group, true,
-                      [=](Communicator& c) { return Result<std::string>(c.explain_stream(call, captured)); });
+                      [=](Communicator& c) { return Result<std::string>(c.explain_stream(of->call, captured)); });
 }
 
 std::string measure_gpu(Group& group, Whole<std::size_t, "most_bytes"> most_bytes, const py::object& compare) {
@@ -277,6 +296,7 @@ void bind_collectives(py::module_& module) {
       .def("measure_gpu", &measure_gpu)
       .def("explain_stream", &explain_stream)
       .def("stream_run", &stream_run)
+      .def("stream_messages", &stream_messages)
       .def("stream_status", [](Group& g) { g.in_turn([](Communicator& c) { return c.stream_status(); }, true); })
       .def("register_window", &Group::register_window)
       .def("deregister_window", &Group::deregister_window)
