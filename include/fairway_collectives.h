@@ -149,10 +149,9 @@ enum { FAIRWAY_NCCL_MEASURED, FAIRWAY_NCCL_NEVER, FAIRWAY_NCCL_ALWAYS };
 typedef struct {
   size_t struct_size;
   int32_t nccl;
-  uint8_t guarded;
+  uint8_t guarded, messages;
   const char *nccl_library, *table; /* null: as fairway::GpuOptions says of an empty one */
   uint64_t windows_from, meet_from;
-  uint8_t messages;
 } fairway_gpu_options;
 void fairway_gpu_options_init(fairway_gpu_options*);
 fairway_code fairway_communicator_use_gpu(fairway_communicator*, int32_t gpu, const fairway_gpu_options*,
@@ -178,7 +177,6 @@ fairway_code fairway_communicator_send(fairway_communicator*, const void* data, 
 fairway_code fairway_communicator_receive(fairway_communicator*, void* data, size_t size_bytes, int32_t from,
                                           uint32_t tag, size_t* received, int64_t timeout_us,
                                           fairway_error**); /* received: null, or its bytes */
-
 /* The same, asynchronous; the message's number, from 1 on. */
 fairway_code fairway_communicator_start_send(fairway_communicator*, const void* data, size_t size_bytes, int32_t to,
                                              uint32_t tag, int64_t timeout_us, uint64_t* message, fairway_error**);
