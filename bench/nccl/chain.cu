@@ -99,6 +99,7 @@ void run(Shared& shared, int rank, int ranks, std::uint64_t count, double second
   FAIRWAY_CHECK(group.status());
   fairway::GpuOptions gpu_options;
   gpu_options.windows_from = 1;
+  gpu_options.messages = true;
   FAIRWAY_CHECK(group->use_gpu(rank % devices, gpu_options));
   if (how == "windows") FAIRWAY_CHECK(group->register_window(values, count * sizeof(Value)).status());
 

@@ -176,7 +176,7 @@ class Rank {
       auto made = group_->split(0);
       FAIRWAY_CHECK(made.status());
       auto next = std::make_unique<fairway::Communicator>(std::move(*made));
-      FAIRWAY_CHECK(next->use_gpu(gpu_, {.windows_from = options_.windows_from}));
+      FAIRWAY_CHECK(next->use_gpu(gpu_, {.windows_from = options_.windows_from, .messages = true}));
       *each = std::move(next);
     }
     for (unsigned char* buffer : {input_, output_})
