@@ -75,14 +75,18 @@ bool Routes::recall(Transfer& t) {
 }
 
 void Routes::remember(const Transfer& t) {
-  if (!is_known_kind(t) || t.route.method != Method::native || (t.memory_kinds & kDeviceBit) != 0) return;
+  if (!is_known_kind(t) || t.route.method != Method::native) return;
   const LinkView& chosen = views_[t.route.links[0]];
+  const Extent& extent = std::get<Extent>(t.request.layout);
+  const bool on_device =
+      (t.memory_kinds & kDeviceBit) != 0;  // whose way may still be opening, or slow while it is pinned
+  if (on_device && !was_reached(extent.local.region, extent.remote.region, parts_.links[t.route.links[0]].transport))
+    return;
   const auto is_in_doubt = [&](const LinkView& v) {
     const bool keeps_to_chosen = chosen.way != 0 && v.way == chosen.way && &v > &chosen;
     return &v != &chosen && v.usable && v.rank == chosen.rank && !keeps_to_chosen;
   };
   if (std::ranges::any_of(views(), is_in_doubt)) return;
-  const Extent& extent = std::get<Extent>(t.request.layout);
   if (known_routes_.empty())
     known_routes_.resize(1);
   else if (known_routes_.size() == 1 && known_routes_[0].version == t.route_version)  // and holds, for other memories
@@ -152,12 +156,16 @@ bool Routes::has_memories(const Link& link, const Request& request, std::string*
   return true;
 }
 
+// The transport has said yes, and routes have not changed since.
+bool Routes::was_reached(RegionId local, RemoteRegionId remote, std::uint16_t transport) const {
+  if (!reached_) return false;
+  const Reached& known = (*reached_)[reached_place(local, remote)];
+  return known.version == version_ && known.transport == transport && known.local == local && known.remote == remote;
+}
+
 transport::Reach Routes::reach(const Block& block, std::uint16_t transport, std::string& why) {
   if (!reached_) reached_ = std::make_unique<std::array<Reached, kKnownRoutes>>();
-  Reached& known = (*reached_)[(block.local.slot * 31 + block.remote.slot) % kKnownRoutes];
-  const bool same = known.version == version_ && known.transport == transport && known.local == block.local &&
-                    known.remote == block.remote;
-  if (same) return transport::Reach::yes;
+  if (was_reached(block.local, block.remote, transport)) return transport::Reach::yes;
   const auto remote = parts_.remotes.handle(parts_.owner, block.remote, transport);
   if (!remote) why = remote.status().message();
   if (!remote) return transport::Reach::no;
@@ -165,7 +173,8 @@ transport::Reach Routes::reach(const Block& block, std::uint16_t transport, std:
   transport::Transport& by = *parts_.transports[transport];
   const transport::Reach is = by.reach({}, local, *remote, nullptr);
   if (is == transport::Reach::no) (void)by.reach({}, local, *remote, &why);
-  if (is == transport::Reach::yes) known = {version_, transport, block.local, block.remote};
+  if (is == transport::Reach::yes)
+    (*reached_)[reached_place(block.local, block.remote)] = {version_, transport, block.local, block.remote};
   return is;
 }
 

@@ -79,6 +79,10 @@ class Routes {
     RegionId local;
     RemoteRegionId remote;
   };
+  static std::size_t reached_place(RegionId local, RemoteRegionId remote) {
+    return (local.slot * 31 + remote.slot) % kKnownRoutes;
+  }
+  [[nodiscard]] bool was_reached(RegionId local, RemoteRegionId remote, std::uint16_t transport) const;
   [[nodiscard]] std::size_t known_place(const Extent& extent) const {  // only if there are some
     return (extent.local.region.slot * 31 + extent.remote.region.slot) & (known_routes_.size() - 1);
   }

@@ -1,6 +1,7 @@
 #include "transport/cuda/queues.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -103,24 +104,23 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, std::uint64_t ke
   }
   if (!queued) return status;
   out = {index, queue.serial + 1};
-  queue.waits = true;
+  unmarked_ |= 1u << index;
   if (!status) failures_.push_back({out, status.message()});
   return {};
 }
 
-void Queues::flush() {
+void Queues::mark() {
   const CudaDriver& cu = devices_.driver();
-  for (std::uint32_t index = 0; index < kCount; ++index) {
+  const Current current(cu, context_);
+  for (std::uint32_t left = std::exchange(unmarked_, 0); left != 0; left &= left - 1) {
+    const auto index = static_cast<std::uint32_t>(std::countr_zero(left));
     Queue& queue = queues_[index];
-    if (!std::exchange(queue.waits, false)) continue;
     if (index < kBulk) next_bulk_ = (index + 1) % kBulk;
-    const Current current(cu, context_);
-    const Status status = cu.check(
-        cu->cuStreamWriteValue32_v2(queue.stream, reinterpret_cast<Address>(&words_[index].serial), ++queue.serial, 0),
-        "the word after a copy");
-    if (status) continue;
+    const int result =
+        cu->cuStreamWriteValue32_v2(queue.stream, reinterpret_cast<Address>(&words_[index].serial), ++queue.serial, 0);
+    if (result == kSuccess) continue;
     cu->cuStreamSynchronize(queue.stream);  // the copies must be over before the failure is reported
-    dead_ = status.message();
+    dead_ = cu.check(result, "the word after a copy").message();
     failures_.push_back({{index, queue.serial}, dead_});
     std::atomic_ref(words_[index].serial).store(queue.serial, std::memory_order_release);
   }

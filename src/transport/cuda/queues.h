@@ -43,7 +43,9 @@ class Queues {
   // `kernel_below`: a kernel may do copies smaller than this; 0: a kernel cannot access some of the memory.
   Status start(std::span<const host::Mover::Copy> copies, std::uint64_t kernel_below, bool urgent, void* after,
                host::Mover::Ticket& out);
-  void flush();  // makes the device report the copies started since the last flush
+  void flush() {  // makes the device report the copies started since the last flush
+    if (unmarked_ != 0) mark();
+  }
   host::Mover::Readiness poll(const host::Mover::Ticket& ticket, std::string& why);
 
   // For the caller's streams; any thread.
@@ -56,7 +58,6 @@ class Queues {
   struct Queue {
     sys::cuda::Stream stream = nullptr;
     std::uint32_t serial = 0;                                   // the last one that the device will write
-    bool waits = false;                                         // has copies after it
     std::deque<std::pair<std::uint32_t, std::uint32_t>> lists;  // {serial, list}: in use until that serial
   };
   struct Failure {
@@ -66,6 +67,7 @@ class Queues {
   Queues(Devices& devices, int device, sys::cuda::Context context)
       : devices_(devices), device_(device), context_(context) {}
   Status set_up();
+  void mark();  // writes the word behind the last copy of each queue that has copies behind its last one
   // `queued`: some copy was queued, even if a later one failed.
   Status copy_each(Queue& queue, std::span<const host::Mover::Copy> copies, std::size_t from, bool& queued);
   Status copy_as_one(Queue& queue, std::span<const host::Mover::Copy> copies, bool& queued);
@@ -76,6 +78,8 @@ class Queues {
   const int device_;
   const sys::cuda::Context context_;
   std::array<Queue, kCount> queues_;
+  std::uint32_t unmarked_ =
+      0;  // bits of the queues with copies behind their last word: a poll without any costs a compare
   std::uint32_t next_bulk_ = 0, next_waiting_ = 0;
   Word* words_ = nullptr;  // pinned
   StreamKernels for_streams_;

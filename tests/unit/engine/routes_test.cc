@@ -90,6 +90,24 @@ TEST_F(RoutesToAPeer, MemoryThatATransportRefusedTakesAnother) {
   EXPECT_EQ(routes.route_for(request, kNoPlace).method, Method::by_messages);
 }
 
+TEST_F(RoutesToAPeer, OfDeviceMemoryTheLinkIsKnownOnceItsTransportReachesIt) {
+  wire().port().capabilities.memory_kinds |= kDeviceBit;
+  Request request = write(64);
+  std::get<Extent>(request.layout).local.region = on_device();
+  const std::uint32_t first = peer.begin(request), second = peer.begin(request);
+  for (const transport::Reach not_yet : {transport::Reach::opening, transport::Reach::pinning}) {
+    wire().reaches = not_yet;
+    ask(first);
+    EXPECT_FALSE(routes.recall(peer.table[second])) << "a later one may have to wait, or find it faster";
+  }
+  wire().reaches = transport::Reach::yes;
+  ask(first);
+  ASSERT_TRUE(routes.recall(peer.table[second]));
+  EXPECT_EQ(peer.table[second].memory_kinds & kDeviceBit, kDeviceBit);
+  routes.link_changed(true);
+  EXPECT_FALSE(routes.recall(peer.table[second]));
+}
+
 TEST_F(RoutesToAPeer, OfTwoMemoriesATransportIsAskedOnceItHasSaidYes) {
   wire().port().capabilities.memory_kinds |= kDeviceBit;
   Request request = write(64);
