@@ -15,6 +15,7 @@
 namespace fairway::rdma {
 namespace {
 
+constexpr std::size_t kFew = 1000;          // elements
 constexpr std::uint64_t kMost = 160 << 10;  // bytes; the guest is emulated
 
 GroupOptions over_verbs(int size) {
@@ -29,10 +30,12 @@ GroupOptions over_verbs(int size) {
 
 struct OverVerbs : testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, OverVerbs, testing::Values(2, 3, 4));
+struct AroundSwitches : OverVerbs {};  // minutes; 3 ranks have the algorithms of 4
+INSTANTIATE_TEST_SUITE_P(Ranks, AroundSwitches, testing::Values(2, 4));
 
 // Each kind below, at and above each size at which it takes another algorithm or has a message more; then without
 // anybody waiting for all.
-TEST_P(OverVerbs, EveryValueIsRightAroundEachSwitch) {
+TEST_P(AroundSwitches, EveryValueIsRight) {
   std::once_flag once;
   std::map<CollectiveKind, std::set<std::size_t>> all;
   run_group(over_verbs(GetParam()), [&](Engine& engine, Communicator& group) {
@@ -43,8 +46,10 @@ TEST_P(OverVerbs, EveryValueIsRightAroundEachSwitch) {
     for (const auto& [kind, counts] : all)
       for (const std::size_t count : counts)
         for (const bool local : {false, true})
-          if (!run_case(group, {kind, Algorithm::automatic, DataType::f32, Reduction::sum, count, 1, false, 0, local}))
-            return;
+          if (!local || count <= kFew)
+            if (!run_case(group,
+                          {kind, Algorithm::automatic, DataType::f32, Reduction::sum, count, 1, false, 0, local}))
+              return;
   });
 }
 
@@ -53,7 +58,8 @@ TEST_P(OverVerbs, EveryAlgorithmIsRight) {
     for (const CollectiveKind kind : kMoving)
       for (const Algorithm algorithm : collectives::algorithms_of(kind))
         for (const std::size_t count : {0U, 1U, 1000U, 20'000U})
-          if (!run_case(group, {kind, algorithm, DataType::f32, Reduction::sum, count, 0, false, 1})) return;
+          if (count <= kFew || group.size() == 2)
+            if (!run_case(group, {kind, algorithm, DataType::f32, Reduction::sum, count, 0, false, 1})) return;
   });
 }
 
