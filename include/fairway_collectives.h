@@ -157,6 +157,9 @@ fairway_code fairway_communicator_explain_stream(const fairway_communicator*, co
                                                  int32_t captured, char** text, fairway_error**);
 fairway_code fairway_communicator_stream_run(fairway_communicator*, const fairway_collective*, void* stream,
                                              fairway_error**); /* a cudaStream_t */
+fairway_code fairway_communicator_stream_messages(fairway_communicator*, void* const* data, const size_t* size_bytes,
+                                                  const int32_t* peers, const uint8_t* receives, size_t count,
+                                                  void* stream, int64_t timeout_us, fairway_error**);
 fairway_code fairway_communicator_stream_status(fairway_communicator*, fairway_error**);
 fairway_code fairway_communicator_register_window(fairway_communicator*, void* memory, uint64_t size_bytes,
                                                   uint64_t* window, fairway_error**); /* its number, from 1 on */

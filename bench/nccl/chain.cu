@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -19,12 +20,13 @@
 #include "processes.h"
 
 // Whether any value of many operations on GPU memory is ever wrong.
-//   chain RANKS VALUES SECONDS [busy] [windows]
+//   chain RANKS VALUES SECONDS [busy] [windows | reduce | blocks]
 // A process for each rank, with GPU rank modulo their number. 24 sums of u64 in place, one after the other, multiply each
 // value by RANKS each time. So a value that is wrong in one of them, such as one of an earlier operation, is wrong in the
 // end. Then all are compared, and others begin. busy: a process beside them keeps all GPUs at work, so that the ranks'
-// kernels are taken off them in between. windows: the values lie in one, which the ranks read. Exit code 1: a value was
-// wrong.
+// kernels are taken off them in between. windows: the values lie in one, which the ranks read. reduce: each sum is a reduce
+// to one rank after the other, which sends it to the others by messages. blocks: each is followed by an all_to_allv of
+// blocks of other sizes, and one that brings all back. Exit code 1: a value was wrong.
 namespace {
 
 using Value = unsigned long long;
@@ -72,7 +74,8 @@ struct Shared {  // between the processes
   std::_Exit(0);
 }
 
-void run(Shared& shared, int rank, int ranks, std::uint64_t count, double seconds, bool windows) {
+void run(Shared& shared, int rank, int ranks, std::uint64_t count, double seconds,
+         const std::string& how) {
   const auto meet = [&] { shared.place.meet(ranks); };
   int devices = 0;
   CUDA_CHECK(cudaGetDeviceCount(&devices));
@@ -97,7 +100,7 @@ void run(Shared& shared, int rank, int ranks, std::uint64_t count, double second
   fairway::GpuOptions gpu_options;
   gpu_options.windows_from = 1;
   FAIRWAY_CHECK(group->use_gpu(rank % devices, gpu_options));
-  if (windows) FAIRWAY_CHECK(group->register_window(values, count * sizeof(Value)).status());
+  if (how == "windows") FAIRWAY_CHECK(group->register_window(values, count * sizeof(Value)).status());
 
   Value factor = 1;
   for (int i = 0; i < kChain; ++i) factor *= static_cast<Value>(ranks);
@@ -106,11 +109,55 @@ void run(Shared& shared, int rank, int ranks, std::uint64_t count, double second
   sum.input = sum.output = values;
   sum.count = count;
   sum.type = fairway::DataType::u64;
+  const auto reduce_and_send = [&](int root) {
+    fairway::Collective call = sum;
+    call.kind = fairway::CollectiveKind::reduce;
+    call.root = root;
+    if (rank != root) call.output = nullptr;
+    FAIRWAY_CHECK(group->stream_run(call, stream));
+    std::vector<fairway::StreamMessage> messages;
+    for (int other = 0; other < ranks; ++other)
+      if (other != rank && (rank == root || other == root))
+        messages.push_back({values, count * sizeof(Value), other, rank != root});
+    FAIRWAY_CHECK(group->stream_messages(messages, stream));
+  };
+  // Rank i has its block of each rank's values, and then all have theirs again. Blocks grow with their number.
+  Value* apart = nullptr;
+  CUDA_CHECK(cudaMalloc(&apart, (count + 1) * static_cast<std::size_t>(ranks) * sizeof(Value)));
+  const auto there_and_back = [&] {
+    const auto from = [&](int of) { return count * of * (of + 1) / (static_cast<std::size_t>(ranks) * (ranks + 1)); };
+    std::vector<std::size_t> sizes, at, mine, packed;
+    for (int i = 0; i < ranks; ++i) {
+      sizes.push_back(from(i + 1) - from(i));
+      at.push_back(from(i));
+      mine.push_back(from(rank + 1) - from(rank));
+      packed.push_back(mine.back() * i);
+    }
+    fairway::Collective call = sum;
+    call.kind = fairway::CollectiveKind::all_to_allv;
+    call.count = 0;
+    call.output = apart;
+    call.send = {sizes, at};
+    call.receive = {mine, packed};
+    FAIRWAY_CHECK(group->stream_run(call, stream));
+    CUDA_CHECK(cudaMemsetAsync(values, 0xA5, count * sizeof(Value), stream));
+    call.input = apart;
+    call.output = values;
+    std::swap(call.send, call.receive);
+    FAIRWAY_CHECK(group->stream_run(call, stream));
+  };
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t chains = 0;
   for (bool over = false; !over; ++chains) {
     fill<<<256, 256, 0, stream>>>(values, count, chains);
-    for (int i = 0; i < kChain; ++i) FAIRWAY_CHECK(group->stream_run(sum, stream));
+    for (int i = 0; i < kChain; ++i) {
+      if (how == "reduce") {
+        reduce_and_send(i % ranks);
+        continue;
+      }
+      FAIRWAY_CHECK(group->stream_run(sum, stream));
+      if (how == "blocks") there_and_back();
+    }
     compare<<<256, 256, 0, stream>>>(values, count, chains, factor, wrong);
     CUDA_CHECK(cudaStreamSynchronize(stream));
     FAIRWAY_CHECK(group->stream_status());
@@ -131,18 +178,19 @@ void run(Shared& shared, int rank, int ranks, std::uint64_t count, double second
 
 int main(int count, char** words) {
   const int ranks = count > 3 ? std::atoi(words[1]) : 0;
-  bool busy = false, windows = false, good = ranks >= 2 && ranks <= 8;
+  bool busy = false, good = ranks >= 2 && ranks <= 8;
+  std::string how;
   for (int i = 4; i < count; ++i) {
     const std::string word = words[i];
     if (word == "busy")
       busy = true;
-    else if (word == "windows")
-      windows = true;
+    else if (word == "windows" || word == "reduce" || word == "blocks")
+      how = word;
     else
       good = false;
   }
   if (!good) {
-    std::fprintf(stderr, "chain RANKS VALUES SECONDS [busy] [windows], of 2 to 8 ranks\n");
+    std::fprintf(stderr, "chain RANKS VALUES SECONDS [busy] [windows | reduce | blocks], of 2 to 8 ranks\n");
     return 2;
   }
   void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -150,7 +198,7 @@ int main(int count, char** words) {
   auto& shared = *new (memory) Shared;
   const int failed = processes::run(ranks + (busy ? 1 : 0), [&](int rank) {
     if (rank == ranks) keep_busy(shared);
-    run(shared, rank, ranks, std::strtoull(words[2], nullptr, 10), std::atof(words[3]), windows);
+    run(shared, rank, ranks, std::strtoull(words[2], nullptr, 10), std::atof(words[3]), how);
     return 0;
   });
   return failed != 0 || shared.wrong ? 1 : 0;

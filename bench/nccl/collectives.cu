@@ -28,6 +28,7 @@
 // Collectives on GPU memory in CUDA graphs and launched one by one, in turns with each way of NCCL (nccl_best.cuh) in the
 // same run, in the form of nccl-tests (docs/collectives.md): with memory anywhere, and in windows of the communicator.
 // NCCL's column is its fastest way, which the last one names; the ratio is to the faster of ours.
+// messages: each rank to the next one, around a ring, beside ncclSend and ncclRecv in a group.
 //   collectives [--ranks N] [--operations all_reduce,...] [--from 8] [--to 1G] [--type f32|bf16] [--algorithm NAME]
 //               [--windows-from BYTES] [--turns 3] [--alone] [--json FILE]
 // A process for each rank, with GPU rank modulo their number. --alone: without NCCL. Every value of each row is
@@ -101,9 +102,10 @@ class Rank {
   }
 
   int run() {
-    static constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"};
+    static constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",  "broadcast",
+                                             "reduce",     "gather",     "scatter",        "all_to_allv", "messages"};
     // all_to_all is the last: behind it NCCL 2.28.9's broadcast hangs among four GPUs (docs/GOTCHAS.md).
-    for (const int kind : {0, 1, 2, 4, 3}) {
+    for (const int kind : {0, 1, 2, 4, 5, 6, 7, 9, 8, 3}) {
       if (("," + options_.operations + ",").find("," + std::string(kNames[kind]) + ",") == std::string::npos) continue;
       if (rank_ == 0)
         std::printf("\n# %s\n# %12s %12s %6s %9s %10s %8s %8s %7s %12s %8s %7s %10s %8s %8s %6s  NCCL's way\n", kNames[kind],
@@ -141,8 +143,19 @@ class Rank {
   void ours(fairway::Communicator& group, int kind, std::size_t block) {
     static constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::all_gather,
                                                 CollectiveKind::reduce_scatter, CollectiveKind::all_to_all,
-                                                CollectiveKind::broadcast};
+                                                CollectiveKind::broadcast,      CollectiveKind::reduce,
+                                                CollectiveKind::gather,         CollectiveKind::scatter,
+                                                CollectiveKind::all_to_allv};
+    if (kind == 9) {
+      const fairway::StreamMessage both[] = {{input_, block * width(), (rank_ + 1) % options_.ranks, false},
+                                             {output_, block * width(), (rank_ + options_.ranks - 1) % options_.ranks, true}};
+      FAIRWAY_CHECK(group.stream_messages(both, stream_));
+      return;
+    }
     fairway::Collective call;
+    std::vector<std::size_t> counts(options_.ranks, block), offsets;
+    for (int i = 0; i < options_.ranks; ++i) offsets.push_back(i * block);
+    if (kind == 8) call.send = call.receive = {counts, offsets};
     call.kind = kKinds[kind];
     call.input = input_;
     call.output = output_;
@@ -207,7 +220,8 @@ class Rank {
   }
 
   void poison(int kind, std::size_t block) {
-    const std::size_t in = block * (kind == 2 || kind == 3 ? static_cast<std::size_t>(options_.ranks) : 1);
+    const bool to_each = kind == 2 || kind == 3 || kind == 7 || kind == 8;
+    const std::size_t in = block * (to_each ? static_cast<std::size_t>(options_.ranks) : 1);
     CUDA_CHECK(cudaMemsetAsync(output_, 0xA5, options_.to, stream_));
     if (width() == 2)
       fill<<<512, 256, 0, stream_>>>(reinterpret_cast<unsigned short*>(input_), in, rank_);
@@ -217,7 +231,8 @@ class Rank {
     meet();
   }
   std::uint64_t wrong(int kind, std::size_t block) {
-    const std::size_t out = block * (kind == 1 || kind == 3 ? static_cast<std::size_t>(options_.ranks) : 1);
+    const bool of_each = kind == 1 || kind == 3 || kind == 6 || kind == 8, at_root = kind == 5 || kind == 6;
+    const std::size_t out = at_root && rank_ != 0 ? 0 : block * (of_each ? static_cast<std::size_t>(options_.ranks) : 1);
     *wrong_ = 0;
     if (width() == 2)
       compare<<<512, 256, 0, stream_>>>(reinterpret_cast<unsigned short*>(output_), out, block, kind, rank_,
@@ -248,9 +263,9 @@ class Rank {
 
   void row(int kind, const char* name, std::size_t bytes, bool in_graph) {
     const auto ranks = static_cast<std::size_t>(options_.ranks);
-    const bool split = kind >= 1 && kind <= 3;  // the size is that of all blocks
+    const bool split = (kind >= 1 && kind <= 3) || (kind >= 6 && kind <= 8);  // the size is that of all blocks
     const std::size_t block = bytes / width() / (split ? ranks : 1);
-    if (block == 0) return;
+    if (block == 0 || (kind == 9 && ranks == 1)) return;
     const int many = bytes <= (1U << 20) ? 50 : bytes <= (64U << 20) ? 10 : 3;
     std::vector<Side> sides(kOurs);
     const auto of = [&](const Side& side) {
@@ -280,7 +295,7 @@ class Rank {
     if (rank_ != 0) return;
     const double all = static_cast<double>(block * width() * (split ? ranks : 1));
     const double n = static_cast<double>(ranks);
-    const double factor = kind == 0 ? 2 * (n - 1) / n : kind == 4 ? 1 : (n - 1) / n;
+    const double factor = kind == 0 ? 2 * (n - 1) / n : kind == 4 || kind == 5 || kind == 9 ? 1 : (n - 1) / n;
     const double us = median(sides[0].us), windows_us = median(sides[1].us);
     std::printf("  %12.0f %12zu %6s %9s %10.2f %8.2f %8.2f %7llu %12.2f %8.2f %7llu", all, block, options_.type.c_str(),
                 in_graph ? "graph" : "launched", us, all / us / 1e3, all / us / 1e3 * factor,

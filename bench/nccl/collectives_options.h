@@ -11,7 +11,8 @@
 
 struct Options {
   int ranks = 0, turns = 3;
-  std::string operations = "all_reduce,all_gather,reduce_scatter,all_to_all,broadcast";
+  std::string operations =
+      "all_reduce,all_gather,reduce_scatter,all_to_all,broadcast,reduce,gather,scatter,all_to_allv,messages";
   std::size_t from = 8, to = std::size_t{1} << 30;
   std::size_t windows_from = 0;  // GpuOptions has it
   std::string type = "f32", algorithm = "automatic";

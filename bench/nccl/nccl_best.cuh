@@ -46,24 +46,38 @@ class Ways {
       case 0: NCCL_CHECK(n.ncclAllReduce(input, output, count, type, sum, comm, stream)); break;
       case 1: NCCL_CHECK(n.ncclAllGather(input, output, count, type, comm, stream)); break;
       case 2: NCCL_CHECK(n.ncclReduceScatter(input, output, count, type, sum, comm, stream)); break;
+      case 5: NCCL_CHECK(n.ncclReduce(input, output, count, type, sum, 0, comm, stream)); break;
+      case 6:
+      case 7:
+      case 8:
+      case 9: blocks(comm, kind, input, output, count, type, width, stream); break;
       case 3:
         if (n.ncclAlltoAll != nullptr) {
           NCCL_CHECK(n.ncclAlltoAll(input, output, count, type, comm, stream));
           break;
         }
-        NCCL_CHECK(n.ncclGroupStart());
-        for (int i = 0; i < ranks_; ++i) {
-          const std::size_t at = static_cast<std::size_t>(i) * count * width;
-          NCCL_CHECK(n.ncclSend(input + at, count, type, i, comm, stream));
-          NCCL_CHECK(n.ncclRecv(output + at, count, type, i, comm, stream));
-        }
-        NCCL_CHECK(n.ncclGroupEnd());
+        blocks(comm, 8, input, output, count, type, width, stream);
         break;
       default: NCCL_CHECK(n.ncclBroadcast(input, output, count, type, 0, comm, stream)); break;
     }
   }
 
  private:
+  // gather, scatter, all_to_allv and messages around a ring, by sends and receives in a group.
+  void blocks(Comm comm, int kind, const unsigned char* input, unsigned char* output, std::size_t count, Type type,
+              std::size_t width, cudaStream_t stream) const {
+    const Library& n = library();
+    const int next = (rank_ + 1) % ranks_, last = (rank_ + ranks_ - 1) % ranks_;
+    NCCL_CHECK(n.ncclGroupStart());
+    for (int i = 0; i < ranks_; ++i) {
+      const std::size_t at = static_cast<std::size_t>(i) * count * width;
+      const bool sends = kind == 8 || (kind == 6 && i == 0) || (kind == 7 && rank_ == 0) || (kind == 9 && i == next);
+      const bool takes = kind == 8 || (kind == 6 && rank_ == 0) || (kind == 7 && i == 0) || (kind == 9 && i == last);
+      if (sends) NCCL_CHECK(n.ncclSend(input + (kind == 6 || kind == 9 ? 0 : at), count, type, i, comm, stream));
+      if (takes) NCCL_CHECK(n.ncclRecv(output + (kind == 7 || kind == 9 ? 0 : at), count, type, i, comm, stream));
+    }
+    NCCL_CHECK(n.ncclGroupEnd());
+  }
   struct Way {
     const char* name;
     Comm comm;

@@ -310,6 +310,7 @@ class Communicator:
         reproducible: bool = False,
         timeout: float | None = None,
         wait: bool = True,
+        stream: Any = None,
     ) -> Any: ...
     def broadcast(
         self, array: _Array, root: int = 0, *, algorithm: _Algorithm = "automatic", timeout: float | None = None, wait: bool = True, stream: Any = None
@@ -324,8 +325,12 @@ class Communicator:
         wait: bool = True,
         stream: Any = None,
     ) -> Any: ...
-    def gather(self, array: _Array, out: _Array | None = None, root: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
-    def scatter(self, array: _Array | None, out: _Array, root: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
+    def gather(
+        self, array: _Array, out: _Array | None = None, root: int = 0, *, timeout: float | None = None, wait: bool = True, stream: Any = None
+    ) -> Any: ...
+    def scatter(
+        self, array: _Array | None, out: _Array, root: int = 0, *, timeout: float | None = None, wait: bool = True, stream: Any = None
+    ) -> Any: ...
     def reduce_scatter(
         self,
         array: _Array,
@@ -360,6 +365,7 @@ class Communicator:
         *,
         timeout: float | None = None,
         wait: bool = True,
+        stream: Any = None,
     ) -> Any: ...
     def use_gpu(
         self,
@@ -374,12 +380,17 @@ class Communicator:
     def measure_gpu(self, most_bytes: int = 67108864, compare: bool = False) -> str: ...
     def explain_stream(
         self,
-        operation: Literal["barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"],
+        operation: Literal[
+            "barrier", "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "all_to_allv"
+        ],
         *arrays: _Array,
         captured: bool = False,
         **options: Any,
     ) -> str: ...
     def register_window(self, memory: _Array) -> Window: ...
+    def stream_messages(
+        self, messages: Iterable[tuple[Literal["send", "receive"], _Array, int]], stream: Any, *, timeout: float | None = None
+    ) -> None: ...
     def stream_status(self) -> None: ...
     def send(self, array: _Array, to: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
     def receive(self, array: _Array, source: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...

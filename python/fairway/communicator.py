@@ -6,7 +6,7 @@ import numbers
 import weakref
 
 from . import errors
-from ._fairway import _Group
+from ._fairway import _Group, _StreamCall
 from .communicator_gpu import GpuCalls
 from .group_memory import _COMPLEX, _OPS, _TYPES, _Memory
 
@@ -97,19 +97,19 @@ class Communicator(GpuCalls):
 
         The result is in `out` at every rank, without it in `array`. Half types are combined in float32. Averages of integers
         are rounded towards zero. 'premul_sum' multiplies each rank's array by that rank's own `factor`, then sums, as
-        torch.distributed's PREMUL_SUM does; of floating-point and complex dtypes, not with stream=. Raises InvalidArgument of
+        torch.distributed's PREMUL_SUM does; of floating-point and complex dtypes. Raises InvalidArgument of
         another dtype, and of a factor with another op. `reproducible`: in the order of ranks, so the bits depend on the values
         alone, and not on the size, the algorithm or how the ranks are linked; much data takes longer.
         """
         source, target = self._pair(array, out, stream)
         return self._reducing("all_reduce", source, target, array if out is None else out, op, factor, 0, algorithm, reproducible, timeout, wait, stream)
 
-    def reduce(self, array, out=None, op="sum", root=0, *, factor=1.0, algorithm="automatic", reproducible=False, timeout=None, wait=True):
+    def reduce(self, array, out=None, op="sum", root=0, *, factor=1.0, algorithm="automatic", reproducible=False, timeout=None, wait=True, stream=None):
         """As all_reduce, with the result at `root` only, in `out` or without it in `array`; None elsewhere."""
         here = self.rank == root
-        source, target = self._pair(array, out) if here else (_Memory(array, "array"), None)
+        source, target = self._pair(array, out, stream) if here else (_Memory(array, "array", stream=stream), None)
         result = (array if out is None else out) if here else None
-        return self._reducing("reduce", source, target, result, op, factor, root, algorithm, reproducible, timeout, wait)
+        return self._reducing("reduce", source, target, result, op, factor, root, algorithm, reproducible, timeout, wait, stream)
 
     def broadcast(self, array, root=0, *, algorithm="automatic", timeout=None, wait=True, stream=None):
         """Copies the array of `root` into that of every other rank."""
@@ -122,18 +122,18 @@ class Communicator(GpuCalls):
         """The arrays of all ranks, in order, in `out` at every rank; without it in a new array of shape (size, ...)."""
         return self._gathering("all_gather", array, out, 0, algorithm, timeout, wait, True, stream)
 
-    def gather(self, array, out=None, root=0, *, timeout=None, wait=True):
+    def gather(self, array, out=None, root=0, *, timeout=None, wait=True, stream=None):
         """As all_gather, at `root` only; None elsewhere."""
-        return self._gathering("gather", array, out, root, "automatic", timeout, wait, self.rank == root)
+        return self._gathering("gather", array, out, root, "automatic", timeout, wait, self.rank == root, stream)
 
-    def scatter(self, array, out, root=0, *, timeout=None, wait=True):
+    def scatter(self, array, out, root=0, *, timeout=None, wait=True, stream=None):
         """Block i of the array of `root` (None elsewhere) goes to rank i, into `out`; there are `size` equal blocks."""
-        target = _Memory(out, "out", True)
-        source = _Memory(array, "array") if self.rank == root else None
+        target = _Memory(out, "out", True, stream)
+        source = _Memory(array, "array", stream=stream) if self.rank == root else None
         if source is not None:
             self._fits(source, target, self.size, "array", "out")
         kind, count = target.elements("scatter", "", "out")
-        return self._start("scatter", source, target, count, kind, out, root=root, timeout=timeout, wait=wait)
+        return self._start("scatter", source, target, count, kind, out, root=root, timeout=timeout, wait=wait, stream=stream)
 
     def reduce_scatter(self, array, out=None, op="sum", *, factor=1.0, algorithm="automatic", reproducible=False, timeout=None, wait=True, stream=None):
         """Combines the arrays of all ranks; of the result rank i gets block i of `size`, in `out` or in a new array."""
@@ -158,12 +158,12 @@ class Communicator(GpuCalls):
             raise errors._of("invalid_argument", f"array: {elements} elements are no {self.size} equal blocks; all_to_allv takes any")
         return self._start("all_to_all", source, target, elements // self.size, kind, out, algorithm=algorithm, timeout=timeout, wait=wait, stream=stream)
 
-    def all_to_allv(self, array, out, send_counts, receive_counts, send_offsets=None, receive_offsets=None, *, timeout=None, wait=True):
+    def all_to_allv(self, array, out, send_counts, receive_counts, send_offsets=None, receive_offsets=None, *, timeout=None, wait=True, stream=None):
         """all_to_all with blocks of any size: counts and offsets are elements, one for each rank; without offsets they are packed.
 
         send_counts[i] here is receive_counts[this rank] at rank i.
         """
-        source, target = _Memory(array, "array"), _Memory(out, "out", True)
+        source, target = _Memory(array, "array", stream=stream), _Memory(out, "out", True, stream)
         self._fits(source, target, None, "array", "out")
         blocks = []
         kind, _ = source.elements("all_to_allv", "", "array")
@@ -179,7 +179,7 @@ class Communicator(GpuCalls):
             if most * memory.item > memory.nbytes:
                 raise errors._of("out_of_range", f"the {name} blocks reach element {most}, of {memory.nbytes // max(memory.item, 1)}")
             blocks += [[count * scale for count in counts], [offset * scale for offset in offsets]]
-        return self._start("all_to_allv", source, target, 0, kind, out, timeout=timeout, wait=wait, blocks=blocks)
+        return self._start("all_to_allv", source, target, 0, kind, out, timeout=timeout, wait=wait, blocks=blocks, stream=stream)
 
     # ---- messages ----
 
@@ -325,7 +325,8 @@ class Communicator(GpuCalls):
     ):
         if stream is not None:
             places = [0 if memory is None else memory.address for memory in (source, target)]
-            return self._enqueue(stream, result, kind, *places, count, element, op, factor, root, algorithm, timeout, reproducible)
+            call = _StreamCall(kind, *places, count, element, op, factor, root, algorithm, timeout, reproducible, blocks)
+            return self._enqueue(stream, result, call)
         operation = self._group.start(
             kind,
             source.address if source is not None else 0,

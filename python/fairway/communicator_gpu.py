@@ -7,8 +7,7 @@ from ._fairway import _GpuOptions, _View
 from .group_memory import _Memory, _made
 from .window import Window
 
-_ON_STREAMS = ("barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
-_ON_HOSTS = ("reduce", "gather", "scatter", "all_to_allv")
+_ON_STREAMS = ("barrier", "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "all_to_allv")
 
 
 def _path(given):
@@ -26,8 +25,7 @@ class GpuCalls:
     def use_gpu(self, gpu, *, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0):
         """Lets operations take GPU memory, among at most 8 ranks of one host: each rank calls it with its GPU's number.
 
-        Afterwards barrier, all_reduce, broadcast, all_gather, reduce_scatter and all_to_all take stream=, a stream of that GPU
-        (torch's, CuPy's, or a cudaStream_t; not the default one), and arrays that the GPU reaches. Such a call enqueues the
+        Afterwards the collectives take stream=, a stream of that GPU (torch's, CuPy's, or a cudaStream_t; not the default one), and arrays that the GPU reaches. Such a call enqueues the
         operation and gives the array at once, also while the stream captures a graph; the host does not wait, and `wait` means
         nothing. Keep the arrays until the stream has come past, and let the streams end before close(). The timeout begins
         when the GPU does.
@@ -40,7 +38,7 @@ class GpuCalls:
         table         path of the table, of which rank 0's counts; '': one in the user's cache, for these GPUs and versions
         windows_from  how many bytes a rank gets from which on windows are read; 0: as was measured. The same on every rank
 
-        Returns once every rank has called it; it may wait for kernels that run. Takes 15.9 MiB of the GPU, with NCCL more.
+        Returns once every rank has called it; it may wait for kernels that run. Takes 25 MiB of the GPU, with NCCL more.
         Raises Unsupported, at every rank, if one of them cannot, and InvalidArgument if nccl or guarded differ; on this rank
         alone InvalidArgument of an option that cannot be. The communicator goes on without GPUs.
         """
@@ -68,12 +66,11 @@ class GpuCalls:
         the stream captures a graph. Nothing is enqueued, and no result is made. An array of the host stands for one of its size
         on the GPU. Any rank may ask, at any time; operations on the host that were started before end first. The answer holds
         if the other ranks' arrays lie as this one's: where they lie in other places of windows, the operation itself fails.
-        Raises InvalidArgument of a name that no operation has and Unsupported of one that GPUs do not run, both with the names
-        of those that they do; of arrays and options what the method itself raises.
+        Raises InvalidArgument of a name that no operation has, with the names of those that there are; of arrays and options
+        what the method itself raises.
         """
         if operation not in _ON_STREAMS:
-            code, what = ("unsupported", f"{operation} does not run on GPUs") if operation in _ON_HOSTS else ("invalid_argument", f"{operation!r} is no operation")
-            raise errors._of(code, f"{what}: {', '.join(_ON_STREAMS)} run on streams")
+            raise errors._of("invalid_argument", f"{operation!r} is no operation: {', '.join(_ON_STREAMS)} run on streams")
         from . import explained  # which is a Communicator
 
         return explained.ask(self, operation, arrays, captured, options)
@@ -93,6 +90,24 @@ class GpuCalls:
         if not (shown.keep.on_gpu if isinstance(shown.keep, _View) else shown.keep.device.type == "cuda"):
             raise errors._of("invalid_argument", "memory is on the host, and a window is a GPU's: make the array on the GPU of use_gpu(), or copy it there")
         return Window(self, self._group.register_window(shown.address, shown.nbytes, shown.keep), shown.nbytes)
+
+    def stream_messages(self, messages, stream, *, timeout=None):
+        """Messages to and from other ranks on a stream, after use_gpu(): ("send", array, rank) or ("receive", array, rank) each.
+
+            group.stream_messages([("send", activations, next), ("receive", gradients, next)], stream)
+
+        Only the ranks that they are between call it. All messages of a call travel at once, so two ranks may send to each other;
+        several to one rank, or from it, go one after the other. Both name arrays of the same size. The streams on which two ranks
+        have messages in one direction, and the graphs, are numbered by their first: up to six, in the same order on both. Keep the
+        arrays until the stream has come past. What goes wrong is told by stream_status(), as of operations.
+        """
+        group = []
+        for what, array, rank in messages:
+            if what not in ("send", "receive"):
+                raise errors._of("invalid_argument", f"a message is ('send', array, rank) or ('receive', array, rank), not {what!r}")
+            memory = _Memory(array, "array", what == "receive", stream)
+            group.append((memory.address, memory.nbytes, rank, what == "receive"))
+        self._group.stream_messages(group, timeout, cuda._handle(stream))
 
     def stream_status(self):
         """Raises how an operation on a stream has failed, as far as this rank knows: call it once the stream has ended.

@@ -6,7 +6,7 @@ import sys
 from . import errors
 from ._fairway import _look_at
 
-_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")
+_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
 _COMPLEX = {"complex64": "float32", "complex128": "float64"}
 _OPS = ("sum", "product", "min", "max", "average", "premul_sum")
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")

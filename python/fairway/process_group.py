@@ -1,5 +1,7 @@
 """torch.distributed's process group over a Communicator. `import fairway.torch` registers it."""
 
+# size: one class, whose methods PyTorch names
+
 import collections
 
 import torch
@@ -137,11 +139,11 @@ class FairwayProcessGroup(dist.ProcessGroup):
             options["timeout"] = seconds.total_seconds()
         return getattr(self.communicator, what)(*arguments, wait=False, **options)
 
-    def _on_gpu(self, tensors, what, given=None):
-        """Whether it runs there; with a reduction `given`, that, too."""
+    def _on_gpu(self, tensors, what):
+        """Whether it runs there."""
         for tensor in tensors:
             _check(tensor, what)
-        return self.gpu.takes(tensors) and not _is_premul(given)
+        return self.gpu.takes(tensors)
 
     def register_window(self, tensor):
         """fairway.torch.register_window of this group."""
@@ -161,8 +163,8 @@ class FairwayProcessGroup(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors, opts=None, op=None):
         given = op if op is not None else dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
         limit = getattr(opts, "timeout", None)
-        if self._on_gpu(tensors, "all_reduce", given):
-            return self._stream_work(self.gpu.all_reduce(tensors, _reduction(given, tensors[0])["op"], limit), list(tensors))
+        if self._on_gpu(tensors, "all_reduce"):
+            return self._stream_work(self.gpu.all_reduce(tensors, _reduction(given, tensors[0]), limit), list(tensors))
         hosts = [_host(tensor, "all_reduce") for tensor in tensors]
         operations = [self._call("all_reduce", host, **_reduction(given, host), limit=limit) for host in hosts]
         return self._work(operations, list(tensors), lambda: [_copy(tensor, host) for tensor, host in zip(tensors, hosts)])
@@ -178,9 +180,12 @@ class FairwayProcessGroup(dist.ProcessGroup):
 
     def reduce(self, tensors, opts):
         tensor = _single(tensors, "reduce")
+        limit = getattr(opts, "timeout", None)
+        if self._on_gpu([tensor], "reduce"):
+            return self._stream_work(self.gpu.reduce(tensor, opts.rootRank, _reduction(opts.reduceOp, tensor), limit), [tensor])
         host = _host(tensor, "reduce")
         at = self.rank() == opts.rootRank
-        operation = self._call("reduce", host, **_reduction(opts.reduceOp, host), root=opts.rootRank, limit=getattr(opts, "timeout", None))
+        operation = self._call("reduce", host, **_reduction(opts.reduceOp, host), root=opts.rootRank, limit=limit)
         return self._work([operation], [tensor], (lambda: _copy(tensor, host)) if at else None)
 
     def barrier(self, opts=None):
@@ -254,23 +259,32 @@ class FairwayProcessGroup(dist.ProcessGroup):
 
     def gather(self, output_tensors, input_tensors, opts):
         here = self.rank() == opts.rootRank
-        outputs = _single(output_tensors, "gather") if here else None
-        operation, outputs, finish = self._gathered("gather", outputs, _single(input_tensors, "gather"), getattr(opts, "timeout", None), opts.rootRank)
+        outputs, tensor = _single(output_tensors, "gather") if here else None, _single(input_tensors, "gather")
+        limit = getattr(opts, "timeout", None)
+        if self._on_gpu([tensor, *(outputs or ())], "gather"):
+            if here:
+                self._check_parts("gather", outputs, tensor)
+            return self._stream_work(self.gpu.gather_parts(outputs, tensor, opts.rootRank, limit), [outputs])
+        operation, outputs, finish = self._gathered("gather", outputs, tensor, limit, opts.rootRank)
         return self._work([operation], [outputs], finish)
 
     def scatter(self, output_tensors, input_tensors, opts):
         output = _single(output_tensors, "scatter")
+        blocks = _single(input_tensors, "scatter") if self.rank() == opts.rootRank else ()
+        if self._on_gpu([output, *blocks], "scatter"):
+            flat = torch.cat([block.detach().reshape(-1) for block in blocks]) if blocks else None
+            return self._stream_work(self.gpu.scatter(output, flat, opts.rootRank, getattr(opts, "timeout", None)), [output])
         out = _empty_host(output, "scatter")
         flat = None
         if self.rank() == opts.rootRank:
-            flat = torch.cat([_host(tensor, "scatter").reshape(-1) for tensor in _single(input_tensors, "scatter")])
+            flat = torch.cat([_host(tensor, "scatter").reshape(-1) for tensor in blocks])
         operation = self._call("scatter", flat, out, opts.rootRank, limit=getattr(opts, "timeout", None))
         return self._work([operation], [output], lambda: _copy(output, out))
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         given = dist.ReduceOp.SUM if opts is None else opts.reduceOp
-        if self._on_gpu([*inputs, *outputs], "reduce_scatter", given):
-            ran = self.gpu.reduce_scatter(outputs, inputs, _reduction(given, outputs[0])["op"], getattr(opts, "timeout", None))
+        if self._on_gpu([*inputs, *outputs], "reduce_scatter"):
+            ran = self.gpu.reduce_scatter(outputs, inputs, _reduction(given, outputs[0]), getattr(opts, "timeout", None))
             return self._stream_work(ran, list(outputs))
         into = [_empty_host(output, "reduce_scatter") for output in outputs]
         operations = []
@@ -293,13 +307,15 @@ class FairwayProcessGroup(dist.ProcessGroup):
 
     def alltoall_base(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None):
         limit = getattr(opts, "timeout", None)
-        if not output_split_sizes and not input_split_sizes and input.numel() == output.numel() and self._on_gpu([input, output], "all_to_all"):
-            return self._stream_work(self.gpu.all_to_all(output, input, limit), [output])
+        equal = not output_split_sizes and not input_split_sizes and input.numel() == output.numel()
+        counts = None if equal else [self._rows(tensor, splits) for tensor, splits in ((input, input_split_sizes), (output, output_split_sizes))]
+        if self._on_gpu([input, output], "all_to_all"):
+            ran = self.gpu.all_to_all(output, input, limit) if equal else self.gpu.all_to_allv(output, input, counts, limit)
+            return self._stream_work(ran, [output])
         out, host = _empty_host(output, "all_to_all"), _host(input, "all_to_all")
-        if not output_split_sizes and not input_split_sizes and host.numel() == out.numel():
+        if equal:
             operation = self._call("all_to_all", host, out, limit=limit)
         else:
-            counts = [self._rows(tensor, splits) for tensor, splits in ((input, input_split_sizes), (output, output_split_sizes))]
             operation = self._call("all_to_allv", host, out, *counts, limit=limit)
         return self._work([operation], [output], lambda: _copy(output, out))
 
@@ -319,20 +335,31 @@ class FairwayProcessGroup(dist.ProcessGroup):
     def alltoall(self, output_tensors, input_tensors, opts=None):
         if len(output_tensors) != self.size() or len(input_tensors) != self.size():
             raise errors._of("invalid_argument", f"all_to_all: {self.size()} input and output tensors, one for each rank")
+        counts = [[tensor.numel() for tensor in tensors] for tensors in (input_tensors, output_tensors)]
+        if self._on_gpu([*input_tensors, *output_tensors], "all_to_all"):
+            flat = torch.cat([tensor.detach().reshape(-1) for tensor in input_tensors])
+            return self._stream_work(self.gpu.all_to_all_parts(output_tensors, flat, counts, getattr(opts, "timeout", None)), list(output_tensors))
         flat = torch.cat([_host(tensor, "all_to_all").reshape(-1) for tensor in input_tensors])
         into = torch.empty(sum(tensor.numel() for tensor in output_tensors), dtype=output_tensors[0].dtype)
-        counts = [[tensor.numel() for tensor in tensors] for tensors in (input_tensors, output_tensors)]
         operation = self._call("all_to_allv", flat, into, *counts, limit=getattr(opts, "timeout", None))
         return self._work([operation], list(output_tensors), lambda: [_copy(output, part) for output, part in zip(output_tensors, into.split(counts[1]))])
 
     # ---- two ranks ----
 
+    def _goes_by_stream(self, tensor, what):
+        """Only two ranks are here, so they decide nothing: once a collective of GPU tensors has run, all know."""
+        return self.gpu.device is not None and tensor.device.type == "cuda" and self._on_gpu([tensor], what)
+
     def send(self, tensors, dst, tag=0):
         tensor = _single(tensors, "send")
+        if self._goes_by_stream(tensor, "send"):
+            return self._stream_work(self.gpu.message("send", tensor, dst), [tensor])
         return self._work([Message(self.communicator.send(_bytes(_host(tensor, "send")), dst, tag, wait=False), "send to", dst)], [tensor])
 
     def recv(self, tensors, src, tag=0):
         tensor = _single(tensors, "recv")
+        if self._goes_by_stream(tensor, "recv"):
+            return self._stream_work(self.gpu.message("receive", tensor, src), [tensor])
         host = _empty_host(tensor, "recv")
         message = self.communicator.receive(_bytes(host), src, tag, wait=False)
         return self._work([Message(message, "receive from", src, host.numel() * host.element_size())], [tensor], lambda: _copy(tensor, host))

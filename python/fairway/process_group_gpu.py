@@ -65,13 +65,16 @@ class GpuSide:
     """Of one group. `cuda` is torch.cuda. Threads may share it; what they enqueue runs in the order of the calls.
 
     All collectives run on one stream of the group's, behind what the caller's current stream has then. So a group needs one of
-    its communicator's places, and one for each graph that its collectives are captured into.
+    its communicator's places, and one for each graph that its collectives are captured into. Messages to one rank, and those
+    from it, have a stream each: programs start them one by one, and two ranks may both send first.
     """
 
     def __init__(self, communicator, cuda):
         self._communicator, self._cuda = communicator, cuda
         self._lock = threading.Lock()  # one collective enqueues at a time
-        self._stream = self._last = None
+        self._stream = None
+        self._between = {}  # the streams of messages, by what and with whom
+        self._last = {}  # of each stream
         self.device = None  # the GPU's index, once it is used
         self.reason = ""  # why tensors go through the host, once that is known
         self.options = {}  # of Communicator.use_gpu(): set_options()
@@ -135,8 +138,11 @@ class GpuSide:
 
     # ---- collectives: each gives the event behind it, and whether a graph has captured that ----
 
-    def all_reduce(self, tensors, op, limit):
-        return self._in_place("all_reduce", tensors, limit, op=op)
+    def all_reduce(self, tensors, reduction, limit):
+        return self._in_place("all_reduce", tensors, limit, **reduction)
+
+    def reduce(self, tensor, root, reduction, limit):
+        return self._in_place("reduce", [tensor], limit, root=root, **reduction)
 
     def broadcast(self, tensors, root, limit):
         return self._in_place("broadcast", tensors, limit, root=root)
@@ -149,11 +155,41 @@ class GpuSide:
     def all_gather(self, outputs, inputs, limit):
         return self._blocks("all_gather", outputs, inputs, limit)
 
-    def reduce_scatter(self, outputs, inputs, op, limit):
-        return self._blocks("reduce_scatter", outputs, inputs, limit, op=op)
+    def reduce_scatter(self, outputs, inputs, reduction, limit):
+        return self._blocks("reduce_scatter", outputs, inputs, limit, **reduction)
 
     def all_to_all(self, output, tensor, limit):
         return self._blocks("all_to_all", [output], [tensor], limit)
+
+    def all_to_allv(self, output, tensor, counts, limit):
+        return self._blocks("all_to_allv", [output], [tensor], limit, send_counts=counts[0], receive_counts=counts[1])
+
+    def all_to_all_parts(self, outputs, flat, counts, limit):
+        """Into a tensor for each rank; `flat`: what they get, one after the other."""
+        into = torch.empty(sum(counts[1]), dtype=flat.dtype, device=flat.device)
+        back = list(zip(outputs, into.split(counts[1])))
+        return self._run([("all_to_allv", (flat, into, *counts), {})], [flat, into], limit, back)
+
+    def gather_parts(self, outputs, tensor, root, limit):
+        """Into a tensor for each rank, at the root; elsewhere `outputs` is None."""
+        source = self._source(tensor)
+        into = None if outputs is None else torch.empty(len(outputs) * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        back = [] if outputs is None or not tensor.numel() else list(zip(outputs, into.chunk(len(outputs))))
+        return self._run([("gather", (source, into), {"root": root})], [source] if into is None else [into, source], limit, back)
+
+    def scatter(self, output, flat, root, limit):
+        """`flat`: the root's blocks one after the other; elsewhere None."""
+        out = output.detach() if _is_plain(output) else torch.empty_like(output, memory_format=torch.contiguous_format)
+        back = [] if out.data_ptr() == output.data_ptr() else [(output, out)]
+        return self._run([("scatter", (flat, out), {"root": root})], [out] if flat is None else [flat, out], limit, back)
+
+    def message(self, what, tensor, rank):
+        if (what, rank) not in self._between:
+            self._between[what, rank] = self._cuda.Stream(device=self.device)
+        receives = what == "receive"
+        memory = self._source(tensor) if not receives or _is_plain(tensor) else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        back = [(tensor, memory)] if receives and not _is_plain(tensor) else []
+        return self._run([("stream_messages", ([(what, memory, rank)],), {})], [memory], None, back, self._between[what, rank])
 
     def _blocks(self, what, outputs, inputs, limit, **options):
         into = [output.detach() if _is_plain(output) else torch.empty_like(output, memory_format=torch.contiguous_format) for output in outputs]
@@ -176,9 +212,9 @@ class GpuSide:
         tensor = tensor.detach()
         return tensor if _is_plain(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
 
-    def _run(self, calls, tensors, limit, back):
+    def _run(self, calls, tensors, limit, back, stream=None):
         seconds = None if limit is None or limit.total_seconds() <= 0 else limit.total_seconds()
-        cuda, stream = self._cuda, self._stream
+        cuda, stream = self._cuda, stream or self._stream
         with self._lock:
             captured = cuda.is_current_stream_capturing()
             stream.wait_stream(cuda.current_stream(self.device))
@@ -196,7 +232,7 @@ class GpuSide:
             done = cuda.Event()
             done.record(stream)
             if not captured:
-                self._last = done
+                self._last[stream] = done
         return done, captured
 
     # ---- what came of it ----
@@ -234,11 +270,11 @@ class GpuSide:
 
     def drain(self, seconds=None):
         """Returns once no kernel of the group runs, each of which ends at its deadline at the latest, or after so long."""
-        try:
-            if self._last is not None:
-                self.wait(self._last, seconds)
-        except errors.Error:
-            pass  # who waited for the work has heard of it
+        for last in list(self._last.values()):
+            try:
+                self.wait(last, seconds)
+            except errors.Error:
+                pass  # who waited for the work has heard of it
 
 
 class StreamWork(FairwayWork):

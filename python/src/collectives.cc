@@ -19,9 +19,20 @@ constexpr std::pair<const char*, CollectiveKind> kKinds[] = {
     {"all_to_all", CollectiveKind::all_to_all}, {"all_to_allv", CollectiveKind::all_to_allv},
 };
 constexpr std::pair<const char*, DataType> kTypes[] = {
-    {"int8", DataType::i8},     {"uint8", DataType::u8},      {"int16", DataType::i16},   {"uint16", DataType::u16},
-    {"int32", DataType::i32},   {"uint32", DataType::u32},    {"int64", DataType::i64},   {"uint64", DataType::u64},
-    {"float16", DataType::f16}, {"bfloat16", DataType::bf16}, {"float32", DataType::f32}, {"float64", DataType::f64},
+    {"int8", DataType::i8},
+    {"uint8", DataType::u8},
+    {"int16", DataType::i16},
+    {"uint16", DataType::u16},
+    {"int32", DataType::i32},
+    {"uint32", DataType::u32},
+    {"int64", DataType::i64},
+    {"uint64", DataType::u64},
+    {"float16", DataType::f16},
+    {"bfloat16", DataType::bf16},
+    {"float32", DataType::f32},
+    {"float64", DataType::f64},
+    {"float8_e4m3fn", DataType::f8e4m3},
+    {"float8_e5m2", DataType::f8e5m2},
 };
 constexpr std::pair<const char*, Reduction> kReductions[] = {
     {"sum", Reduction::sum}, {"product", Reduction::product}, {"min", Reduction::min},
@@ -115,22 +126,45 @@ std::string text_in_turn(Group& group, bool is_short, Call call) {
   return *text;
 }
 
+// A call on a stream, and the blocks of an all_to_allv, which it borrows.
+struct StreamCall {
+  Collective call;
+  std::array<std::vector<std::size_t>, 4> blocks;
+
+  [[nodiscard]] Collective whole() const {
+    Collective out = call;
+    out.send = {blocks[0], blocks[1]};
+    out.receive = {blocks[2], blocks[3]};
+    return out;
+  }
+};
+StreamCall stream_call(const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
+                       const std::string& type, const std::string& op, double factor, int root,
+                       const std::string& algorithm, std::optional<double> timeout, bool reproducible,
+                       std::array<std::vector<std::size_t>, 4> blocks) {
+  return {call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout, reproducible),
+          std::move(blocks)};
+}
+
 // `stream`: a cudaStream_t.
-void stream_run(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
-                const std::string& type, const std::string& op, double factor, int root, const std::string& algorithm,
-                std::optional<double> timeout, bool reproducible, std::uintptr_t stream) {
-  const Collective call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout, reproducible);
-  group.in_turn([=](Communicator& c) { return c.stream_run(call, reinterpret_cast<void*>(stream)); }, true);
+void stream_run(Group& group, const StreamCall& call, std::uintptr_t stream) {
+  group.in_turn([=](Communicator& c) { return c.stream_run(call.whole(), reinterpret_cast<void*>(stream)); }, true);
+}
+
+// (address, bytes, rank, whether it is received) of each.
+void stream_messages(Group& group, const std::vector<std::tuple<std::uintptr_t, std::size_t, int, bool>>& messages,
+                     std::optional<double> timeout, std::uintptr_t stream) {
+  std::vector<StreamMessage> all;
+  for (const auto& [address, bytes, peer, receives] : messages)
+    all.push_back({reinterpret_cast<void*>(address), bytes, peer, receives});
+  const Timeout limit = timeout ? std::max(timeout_of(timeout), Timeout{1}) : Timeout{0};
+  group.in_turn([=](Communicator& c) { return c.stream_messages(all, reinterpret_cast<void*>(stream), limit); }, true);
 }
 
 // Who would do it, and why. `captured`: in a graph.
-std::string explain_stream(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output,
-                           std::size_t count, const std::string& type, const std::string& op, double factor, int root,
-                           const std::string& algorithm, std::optional<double> timeout, bool reproducible,
-                           bool captured) {
-  const Collective call = call_of(kind, input, output, count, type, op, factor, root, algorithm, timeout, reproducible);
+std::string explain_stream(Group& group, const StreamCall& call, bool captured) {
   return text_in_turn(group, true,
-                      [=](Communicator& c) { return Result<std::string>(c.explain_stream(call, captured)); });
+                      [=](Communicator& c) { return Result<std::string>(c.explain_stream(call.whole(), captured)); });
 }
 
 std::string measure_gpu(Group& group, Whole<std::size_t, "most_bytes"> most_bytes, const py::object& compare) {
@@ -242,6 +276,7 @@ void bind_collectives(py::module_& module) {
       .def("measure_gpu", &measure_gpu)
       .def("explain_stream", &explain_stream)
       .def("stream_run", &stream_run)
+      .def("stream_messages", &stream_messages)
       .def("stream_status", [](Group& g) { g.in_turn([](Communicator& c) { return c.stream_status(); }, true); })
       .def("register_window", &Group::register_window)
       .def("deregister_window", &Group::deregister_window)
@@ -255,6 +290,7 @@ void bind_collectives(py::module_& module) {
            py::arg("send_counts") = std::vector<std::size_t>(), py::arg("send_offsets") = std::vector<std::size_t>(),
            py::arg("receive_counts") = std::vector<std::size_t>(),
            py::arg("receive_offsets") = std::vector<std::size_t>());
+  py::class_<StreamCall>(module, "_StreamCall").def(py::init(&stream_call));
   py::class_<GpuOptions>(module, "_GpuOptions").def(py::init(&gpu_options));
   module.def("_look_at", &look_at);
   module.def("_detect_ranks", [](const std::vector<std::string>& environment) {

@@ -1,4 +1,6 @@
 // Collectives on GPU memory.
+#include <vector>
+
 #include "c/collective.h"
 
 using namespace fairway;
@@ -76,6 +78,18 @@ FAIRWAY_API fairway_code fairway_communicator_stream_run(fairway_communicator* c
                                                          fairway_error** error) {
   return with_collective(communicator, given, error,
                          [&](Communicator& group, const Collective& call) { return group.stream_run(call, stream); });
+}
+FAIRWAY_API fairway_code fairway_communicator_stream_messages(fairway_communicator* communicator, void* const* data,
+                                                              const size_t* size_bytes, const int32_t* peers,
+                                                              const uint8_t* receives, size_t count, void* stream,
+                                                              int64_t timeout_us, fairway_error** error) {
+  return with_group(communicator, error, [&](Communicator& group) -> Status {
+    if (count != 0 && (data == nullptr || size_bytes == nullptr || peers == nullptr || receives == nullptr))
+      return {ErrorCode::invalid_argument, "data, size_bytes, peers or receives is null"};
+    std::vector<StreamMessage> all(count);
+    for (size_t i = 0; i < count; ++i) all[i] = {data[i], size_bytes[i], peers[i], receives[i] != 0};
+    return group.stream_messages(all, stream, Timeout(timeout_us));
+  });
 }
 FAIRWAY_API fairway_code fairway_communicator_stream_status(fairway_communicator* communicator, fairway_error** error) {
   return with_group(communicator, error, [](Communicator& group) { return group.stream_status(); });

@@ -91,6 +91,19 @@ void sums(GpuRank& rank, fairway_communicator& group) {
   if (!rank.synchronize(stream)) return (void)rank.fail("the context is broken");
   if (!is_well(rank, fairway_communicator_stream_status(&group, &error), error, "stream_status")) return;
   if (get(rank.read(place, 400).data(), 99, DataType::i32) != 2 * 0x01010101) return (void)rank.fail("a sum is wrong");
+  // Each sends the other a part of what it has.
+  const int32_t other = 1 - rank.group.rank(), peers[] = {other, other};
+  const size_t sizes[] = {40, 40};
+  const uint8_t receives[] = {0, 1};
+  void* const parts[] = {place, place + 200};
+  rank.fill(place, std::vector<std::byte>(40, std::byte{static_cast<unsigned char>(7 + rank.group.rank())}));
+  const auto exchange = [&](const int32_t* with) {
+    return fairway_communicator_stream_messages(&group, parts, sizes, with, receives, 2, stream, 0, &error);
+  };
+  if (!is_refused(rank, exchange(nullptr), FAIRWAY_INVALID_ARGUMENT, error, "peers")) return;
+  if (!is_well(rank, exchange(peers), error, "messages") || !rank.synchronize(stream)) return;
+  if (rank.read(place + 200, 40).back() != static_cast<std::byte>(7 + other))
+    return (void)rank.fail("a message is wrong");
   // One that fails: the ranks' counts differ.
   sum.count = rank.group.rank() == 0 ? 100 : 99;
   if (!is_well(rank, fairway_communicator_stream_run(&group, &sum, stream, &error), error, "one that fails")) return;

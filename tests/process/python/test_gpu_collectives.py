@@ -43,6 +43,28 @@ class GpuCollectives(GpuRanks):
             gpu.synchronize(stream)
             np.testing.assert_array_equal(seen(truths, "?"), [False, True, False])
             np.testing.assert_array_equal(seen(waves, "c8"), np.full(3, size * (1 + 2j)))
+            at = array(mine[me])
+            expect((group.reduce(at, root=1, stream=stream) is at) == (me == 1))
+            gathered = array(np.zeros(12 * size, np.float32)) if me == 2 else None
+            group.gather(array(mine[me]), gathered, 2, stream=stream)
+            one = array(np.zeros(12 // size, np.float32))
+            group.scatter(array(mine[0]) if me == 0 else None, one, 0, stream=stream)
+            sent, got = [me + 1, me, 2], [[other + 1, other, 2][me] for other in range(size)]
+            vary = array(np.zeros(sum(got), np.float32))
+            group.all_to_allv(array(mine[me]), vary, sent, got, stream=stream)
+            scaled = array(np.ones(5, np.float32))
+            group.all_reduce(scaled, op="premul_sum", factor=me + 0.5, stream=stream)
+            letter = array(np.zeros(12, np.float32))
+            group.stream_messages([("send", array(mine[me]), (me + 1) % size), ("receive", letter, (me + size - 1) % size)], stream)
+            gpu.synchronize(stream)
+            group.stream_status()
+            if me == 1: np.testing.assert_array_equal(seen(at), total)
+            if me == 2: np.testing.assert_array_equal(seen(gathered), np.concatenate(mine))
+            np.testing.assert_array_equal(seen(one), mine[0][block])
+            parts = [np.split(mine[other], np.cumsum([other + 1, other, 2]))[me] for other in range(size)]
+            np.testing.assert_array_equal(seen(vary), np.concatenate(parts))
+            np.testing.assert_array_equal(seen(scaled), np.full(5, sum(range(size)) + size / 2))
+            np.testing.assert_array_equal(seen(letter), mine[(me + size - 1) % size])
             # The hosts go on beside, in order.
             later = group.all_reduce(np.ones(3), wait=False)
             group.all_reduce(x, stream=stream)
@@ -66,7 +88,8 @@ class GpuCollectives(GpuRanks):
                 (TypeError, "cudaStream_t", lambda: group.all_reduce(x, stream="a stream")),
                 (fairway.InvalidArgument, "out is needed", lambda: group.all_gather(x, stream=stream)),
                 (fairway.InvalidArgument, "algorithm", lambda: group.all_reduce(x, algorithm="ring", stream=stream)),
-                (fairway.Unsupported, "multiply the input on the stream and call sum", lambda: group.all_reduce(x, op="premul_sum", stream=stream)),
+                (fairway.InvalidArgument, "a message is", lambda: group.stream_messages([("take", x, 1)], stream)),
+                (fairway.InvalidArgument, "no other rank", lambda: group.stream_messages([("send", x, group.rank)], stream)),
                 (fairway.InvalidArgument, "factor is 2", lambda: group.all_reduce(x, factor=2, stream=stream)),
                 (fairway.InvalidArgument, "uses GPU", lambda: group.use_gpu(3)),
             ):

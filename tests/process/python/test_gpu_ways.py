@@ -199,9 +199,10 @@ class GpuWays(GpuRanks):
             """
             group = together(gpu_options={"nccl": "never"})
             x, wrong, ask = array(np.ones(4, np.float32)), fairway.InvalidArgument, group.explain_stream
-            those = "barrier, all_reduce, broadcast, all_gather, reduce_scatter, all_to_all run on streams"
-            for operation in ("reduce", "gather", "scatter", "all_to_allv"):
-                refused(fairway.Unsupported, f"{operation} does not run on GPUs: {those}", ask, operation, x)
+            those = "barrier, all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, all_to_allv run on streams"
+            told = {"reduce": ask("reduce", x), "gather": ask("gather", x), "all_to_allv": ask("all_to_allv", x, array(np.ones(4, np.float32)), [2, 2], [2, 2])}
+            for operation, words in told.items():
+                expect(words.startswith(f"{operation} of {32 if operation == 'gather' else 16} bytes: by Fairway's kernels"), words)
             for operation in ("sum", "", "send", "close", "_start", "__init__", 3, None, ["all_reduce"]):
                 refused(wrong, f"{operation!r} is no operation: {those}", ask, operation, x)
             every_other = gpu.part(x, 0, 8, "<f4", 4)
@@ -221,7 +222,7 @@ class GpuWays(GpuRanks):
                 (fairway.AccessDenied, "read-only", ("all_reduce", b"bytes"), {}),
             ):
                 refused(kind, words, ask, *call, **options)
-            expect(ask("all_reduce", x, op="premul_sum", factor=2) == "all_reduce (premul_sum): it does not run on GPUs")
+            expect(ask("all_reduce", x, op="premul_sum", factor=2).startswith("all_reduce of 16 bytes: by Fairway's kernels"))
             expect(group.failure is None and group.all_reduce(np.ones(2))[0] == 2)
             group.close()
             refused(fairway.Closed, "closed", ask, "all_reduce", x)

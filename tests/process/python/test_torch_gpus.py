@@ -90,14 +90,52 @@ class TorchGpus(unittest.TestCase):
             works = [dist.all_reduce(torch.ones(1 << 20, device="cuda"), async_op=True) for _ in range(50)]
             for work in works: work.wait(); expect(work.result()[0][0].item() == size)
             kernels()
-            # What still goes through the host.
-            x = torch.full((5,), float(rank), device="cuda"); dist.reduce(x, 0)
-            if rank == 0: same(x, torch.full((5,), float(sum(range(size)))))
-            x = torch.full((size + 1,), float(rank), device="cuda")
-            sent = [2 if other == 0 else 1 for other in range(size)]
-            got = [2 if rank == 0 else 1] * size
-            out = torch.empty(sum(got), device="cuda"); dist.all_to_all_single(out, x, got, sent)
-            same(out, torch.cat([torch.full((got[other],), float(other)) for other in range(size)]))
+            # Roots, split sizes and lists, of few and many elements.
+            for count in (5, 30_011, 3_000_017):
+                for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8):
+                    every = [makes(other, (count,), dtype) for other in range(size)]
+                    for root in range(size):
+                        if dtype not in (torch.uint8, torch.bfloat16):
+                            x = every[rank].clone(); dist.reduce(x, root)
+                            if rank == root: same(x, sum(every))
+                        parts = [torch.zeros_like(x) for x in every] if rank == root else None
+                        dist.gather(every[rank], parts, root)
+                        if rank == root:
+                            for other in range(size): same(parts[other], every[other])
+                        out = torch.zeros_like(every[0]); dist.scatter(out, [one + 1 for one in every] if rank == root else None, root); same(out, every[rank] + 1)
+                    amount = lambda a, b: count * ((a * 3 + b) % 4) // 3  # from a to b; some have nothing
+                    sent, got = [amount(rank, other) for other in range(size)], [amount(other, rank) for other in range(size)]
+                    x = torch.cat([makes(rank * 8 + other, (amount(rank, other),), dtype) for other in range(size)])
+                    wanted = [makes(other * 8 + rank, (amount(other, rank),), dtype) for other in range(size)]
+                    out = torch.zeros(sum(got), dtype=dtype, device="cuda"); dist.all_to_all_single(out, x, got, sent); same(out, torch.cat(wanted))
+                    parts = [torch.zeros_like(one) for one in wanted]
+                    dist.all_to_all(parts, list(x.split(sent)))
+                    for one, want in zip(parts, wanted): same(one, want)
+            # Inputs that are multiplied, and f8 beside float32, rounded once and saturated.
+            if hasattr(dist, "_make_nccl_premul_sum"):
+                x = torch.full((1000,), 2.0, device="cuda"); dist.all_reduce(x, dist._make_nccl_premul_sum(rank + 0.5))
+                same(x, torch.full((1000,), 2 * (sum(range(size)) + size / 2)))
+            for dtype in (getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)):
+                most = torch.finfo(dtype).max
+                for count in (37, 1_000_003):
+                    every = [((torch.arange(count, device="cuda") * 7 + other * 11) % 300 - 150).float().mul(1.7).to(dtype) for other in range(size)]
+                    wanted = torch.zeros(count, device="cuda")
+                    for one in every: wanted += one.float()
+                    x = every[rank].clone(); dist.all_reduce(x)
+                    same(x.float(), wanted.clamp(-most, most).to(dtype).float())
+            # Messages: around a ring, both ways at once, and with the neighbour alone.
+            for count in (1, 1000, 5_000_003):
+                x, back, forth = makes(rank, (count,), torch.float32), torch.zeros(count, device="cuda"), torch.zeros(count, device="cuda")
+                after, before = (rank + 1) % size, (rank - 1) % size
+                ops = [dist.P2POp(dist.isend, x, after), dist.P2POp(dist.irecv, back, before)]
+                if size > 2:
+                    ops += [dist.P2POp(dist.isend, x + 1, before), dist.P2POp(dist.irecv, forth, after)]
+                for work in dist.batch_isend_irecv(ops): work.wait()
+                same(back, makes(before, (count,), torch.float32))
+                if size > 2: same(forth, makes(after, (count,), torch.float32) + 1)
+                if rank == 0: dist.send(x, 1)
+                if rank == 1: dist.recv(back, 0); same(back, makes(0, (count,), torch.float32))
+            kernels()
             dist.barrier()
             dist.destroy_process_group()
             print(f"{checked} shapes and types by {size} GPUs: right")

@@ -113,12 +113,28 @@ class TorchStreams(unittest.TestCase):
             same(part.numpy(), total[block])
             same(dealt.numpy(), np.concatenate([one[block] for one in mine]))
             same(truths.numpy(), [False, True, False])
-            # What GPUs do not run goes through the host. PyTorch 2.x has the factor where pickle finds it.
+            # To one rank, of blocks of other sizes, and messages around a ring, of which each rank sends first.
+            sent = [3, 6, 3]
+            at, vary = T(mine[rank]), T(np.zeros(sent[rank] * size))
+            group.reduce([at], options(op=SUM, rootRank=1)).wait()
+            group.alltoall_base(vary, T(mine[rank]), [sent[rank]] * size, sent, options()).wait()
+            letter = T(np.zeros(12))
+            works = [group.send([T(mine[rank])], (rank + 1) % size), group.recv([letter], (rank - 1) % size)]
+            for work in works: work.wait()
+            cuda.current.synchronize()
+            if rank == 1:
+                same(at.numpy(), total)
+            begins = sum(sent[:rank])
+            same(vary.numpy(), np.concatenate([one[begins : begins + sent[rank]] for one in mine]))
+            same(letter.numpy(), mine[(rank - 1) % size])
+            expect(len(group.gpu._between) == 2)
+            # PyTorch 2.x has the factor where pickle finds it.
             scaled, brought = T(mine[rank]), T(np.zeros(12 // size))
             op = Premul(rank + 0.5)
             group.allreduce([scaled], options(op=op)).wait()
             group._reduce_scatter_base(brought, T(mine[rank]), options(op=op)).wait()
             weighted = sum(one * (other + 0.5) for other, one in enumerate(mine))
+            cuda.current.synchronize()
             same(scaled.numpy(), weighted)
             same(brought.numpy(), weighted[block])
             # One stream of the group's, whatever the caller's is: else the communicator had no room for so many.
@@ -245,7 +261,7 @@ class TorchStreams(unittest.TestCase):
             fails(RuntimeError, "rank 1", lambda: old.allreduce([T([1.0])], options()).wait(datetime.timedelta(seconds=60)))
             fairway.torch.shrink()
             expect(summed() == 2 and dist.get_world_size() == 2)
-            fails(fairway.Error, "closed", lambda: old.gpu.all_reduce([T([1.0])], "sum", None))
+            fails(fairway.Error, "closed", lambda: old.gpu.all_reduce([T([1.0])], {"op": "sum"}, None))
             dist.destroy_process_group()
             """,
             3,
