@@ -93,6 +93,9 @@ class Tensor:
     def numel(self):
         return int(np.prod(self.shape))
 
+    def dim(self):
+        return len(self.shape)
+
     def data_ptr(self):
         return self.memory.address
 
