@@ -24,7 +24,7 @@ TEST(BenchWays, KeepsATableAndShowsWhatItChooses) {
     EXPECT_EQ(count(ran.out, kind), 4u) << ran.out;  // in a graph and not, measured and compared
   std::ostringstream kept;
   kept << std::ifstream(table).rdbuf();
-  EXPECT_EQ(count(kept.str(), " 512 "), 10u) << kept.str();
+  EXPECT_EQ(count(kept.str(), " 512 "), 16u) << kept.str();
   std::filesystem::remove_all(testing::TempDir() + "ways");
 }
 
