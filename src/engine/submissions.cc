@@ -131,7 +131,7 @@ Result<Completion> Submissions::wait(TransferId id, Timeout timeout) {
     if (transfers_.collect_at_once(id, false, at_once)) return at_once;
   }
   const Time until = waiting_.deadline(timeout);
-  for (bool stepped = !waiting_.by_caller();;) {
+  for (;;) {
     const Stage stage = transfers_.stage(id);
     if (stage == Stage::done && !TransferTable::is_at_once(id.slot) &&
         transfers_[id.slot].request.options.deliver != Deliver::to_poll && transfers_.claim(id)) {
@@ -141,13 +141,9 @@ Result<Completion> Submissions::wait(TransferId id, Timeout timeout) {
     }
     if (stage != Stage::active)
       return Status(ErrorCode::not_found, "no such transfer, or its completion was collected before");
-    if (waiting_.now() < until) {
-      waiting_.wait(transfers_[id.slot].word, TransferTable::pack(id.generation, Stage::active), until);
-    } else if (std::exchange(stepped, true)) {
+    if (waiting_.now() >= until)
       return Status(ErrorCode::timed_out, "the transfer is still in flight; wait again, or cancel it");
-    } else {
-      waiting_.drive();  // so a caller that asks again and again moves its bytes
-    }
+    waiting_.wait(transfers_[id.slot].word, TransferTable::pack(id.generation, Stage::active), until);
   }
 }
 

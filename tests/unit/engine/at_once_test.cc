@@ -1,6 +1,5 @@
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -54,20 +53,6 @@ TEST_P(AtOnce, ItsBytesAreThereAndItsCompletionIsCollectedOnce) {
   const auto back = left_->read(right_peer_, extent(8, 8, 64));
   EXPECT_TRUE(finish(back, *left_).status);
   EXPECT_EQ(near_[9], 77);
-}
-
-// With Progress::caller nobody else moves them.
-TEST_P(AtOnce, WhatIsNotIsMovedByWaitsWithoutTime) {
-  const auto id = left_->write(right_peer_, extent(0, 0, far_.size()));
-  ASSERT_TRUE(id) << id.status().to_string();
-  const auto give_up = std::chrono::steady_clock::now() + kSoon;
-  auto done = left_->wait(*id, Timeout(0));
-  while (!done && std::chrono::steady_clock::now() < give_up) {
-    ASSERT_EQ(done.status().code(), ErrorCode::timed_out) << done.status().to_string();
-    done = left_->wait(*id, Timeout(0));
-  }
-  ASSERT_TRUE(done) << "it still waits";
-  EXPECT_TRUE(done->status) << done->status.to_string();
 }
 
 TEST_P(AtOnce, APollTakesThoseThatAreForIt) {
