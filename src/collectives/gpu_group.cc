@@ -197,7 +197,9 @@ Status GpuGroup::meet(const std::vector<Member>& members, const std::string& nam
     if (!mapping) return mapping.status().with_context(members[rank].name);
     mappings_[rank] = *mapping;
     if (mapping->size_bytes < layout_.bytes)
-      return {ErrorCode::protocol_error, fmt::format("{} has scratch memory of another layout", members[rank].name)};
+      return {ErrorCode::invalid_argument,
+              fmt::format("{} has less scratch memory than this rank: GpuOptions::messages is the same on every rank",
+                          members[rank].name)};
   }
   return {};
 }

@@ -86,7 +86,10 @@ void sums(GpuRank& rank, fairway_communicator& group) {
   if (std::string(fairway_error_text(error)).find("use_gpu") == std::string::npos)
     (void)rank.fail(fairway_error_text(error));
   fairway_error_free(error);
-  if (!is_well(rank, fairway_communicator_use_gpu(&group, rank.gpu, nullptr, &error), error, "use_gpu")) return;
+  fairway_gpu_options with_messages;
+  fairway_gpu_options_init(&with_messages);
+  with_messages.messages = 1;
+  if (!is_well(rank, fairway_communicator_use_gpu(&group, rank.gpu, &with_messages, &error), error, "use_gpu")) return;
   if (!is_well(rank, fairway_communicator_stream_run(&group, &sum, stream, &error), error, "stream_run")) return;
   if (!rank.synchronize(stream)) return (void)rank.fail("the context is broken");
   if (!is_well(rank, fairway_communicator_stream_status(&group, &error), error, "stream_status")) return;

@@ -235,6 +235,23 @@ TEST(GpuMessageFailure, AnotherRanksFailureEndsItToo) {
   });
 }
 
+TEST(GpuMessageRoom, IsAskedForOnEveryRank) {
+  run_gpu_ranks(
+      2, 30s,
+      [](GpuRank& rank) {
+        const StreamMessage one{rank.memory(64), 64, 1 - rank.group.rank(), rank.group.rank() == 0};
+        const Status refused = rank.group.stream_messages({&one, 1}, rank.stream());
+        if (refused.code() != ErrorCode::invalid_argument || refused.message().find("messages") == std::string::npos)
+          return (void)rank.fail("without room: " + refused.to_string());
+        auto other = rank.group.split(0);
+        if (!rank.expect(other.status(), "split")) return;
+        const Status differ = other->use_gpu(rank.gpu, {.nccl = NcclUse::never, .messages = rank.group.rank() == 0});
+        if (differ.code() != ErrorCode::invalid_argument || differ.message().find("messages") == std::string::npos)
+          (void)rank.fail("ranks that differ: " + differ.to_string());
+      },
+      -1, {.nccl = NcclUse::never});
+}
+
 TEST(GpuMessageWhoHangs, TheRankThatNeverCameIsNamed) {
   run_gpu_ranks(3, 10min, [](GpuRank& rank) {
     const GpuStream stream = rank.stream();
