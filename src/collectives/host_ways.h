@@ -16,8 +16,8 @@ namespace fairway::collectives {
 // which all ranks get who is the fastest when they join. Owner: a communicator.
 class HostWays {
  public:
-  // What rank 0 tells the others: a value of each byte that is none of theirs, so that the least of all ranks is rank
-  // 0's.
+  // What rank 0 tells the others: `over` is none of theirs, so that the least of all ranks is rank 0's; then, if it has
+  // a table, who is the fastest.
   static constexpr std::uint8_t kNoTable = 0xFE, kNotAsked = 0xFF;
   struct Offer {
     std::uint8_t over = kNotAsked;

@@ -164,13 +164,11 @@ Status Communicator::State::agree_on_links(const std::vector<Words>& words, Time
   const bool one_host = static_cast<int>(neighbours.size()) + 1 == size();
   const bool linked = (one_host || are_apart(words)) && all_near(lanes, neighbours);
   const bool mapped = linked && lanes.map(neighbours, std::min(deadline, after(Clock::now(), kMapping)));
+  HostWays::Offer offer;
+  if (rank() == 0) offer = ways.look(engine, words, lanes.slot_bytes());
   struct All {  // the least of each byte
-    std::uint8_t closeness = 0;
-    HostWays::Offer offer = {};
-  } all;
-  static_assert(std::is_trivially_copyable_v<All> && alignof(All) == 1);
-  all.closeness = mapped ? 2 : linked && one_host ? 1 : 0;
-  if (rank() == 0) all.offer = ways.look(engine, words, lanes.slot_bytes());
+    std::uint8_t closeness, over;
+  } all{static_cast<std::uint8_t>(mapped ? 2 : linked && one_host ? 1 : 0), offer.over};
   Collective agree;
   agree.kind = CollectiveKind::all_reduce;
   agree.algorithm = Algorithm::recursive_doubling;
@@ -179,8 +177,18 @@ Status Communicator::State::agree_on_links(const std::vector<Words>& words, Time
   agree.reduction = Reduction::min;
   agree.timeout = std::max(until(deadline), Timeout{1000});
   if (const Status met = run(agree); !met) return met.with_context("joining");
+  offer.over = all.over;
+  if (all.over < HostWays::kNoTable) {
+    const Collective share{.kind = CollectiveKind::broadcast,
+                           .input = &offer.fastest,
+                           .output = &offer.fastest,
+                           .count = sizeof offer.fastest,
+                           .algorithm = Algorithm::binomial,
+                           .timeout = agree.timeout};
+    if (const Status met = run(share); !met) return met.with_context("joining");
+  }
   agreed = true;
-  ways.take(all.offer, 2 * all.closeness + (one_host ? 1 : 0));
+  ways.take(offer, 2 * all.closeness + (one_host ? 1 : 0));
   if (one_host && all.closeness != 0 && options.slot_bytes == 0) piece_bytes = std::min(piece_bytes, kUsualSlot);
   if (all.closeness == 2) {
     lanes.use_mapped();

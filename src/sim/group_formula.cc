@@ -200,7 +200,8 @@ class Timing {
       case CollectiveKind::all_reduce: return all_reduce(bytes);
       case CollectiveKind::reduce:
       case CollectiveKind::broadcast: return tree(bytes) + barrier();
-      case CollectiveKind::gather:
+      // The root gives slots back meanwhile, as ranks do that all get a fan: a barrier hides it.
+      case CollectiveKind::gather: return fan(bytes) + (call_.local ? given_back(bytes) : barrier());
       case CollectiveKind::scatter: return fan(bytes) + barrier();
       case CollectiveKind::all_gather:
       case CollectiveKind::reduce_scatter:
