@@ -389,7 +389,7 @@ MUTANTS = [
            "running.has_results() && running.is_released()", "running.has_results()",
            "process_collectives@*Local.GivesEvery*"),
     Mutant("who lags behind others is blamed for who never came", "src/collectives/blame.cc",
-           "if (reason.text == never_entered) keep_those_behind(ranks, waits_for, those);", "(void)waits_for;",
+           "if (reason.text == never_entered) keep_those_behind", "if (operation == 0) keep_those_behind",
            "unit_collectives@Blame.*"),
     Mutant("an operation by NCCL is given to NCCL alone", "src/collectives/nccl_calls.cc",
            "GpuGroup::Part::entry);", "GpuGroup::Part::exit);", "process_gpu_collectives@NcclFailure.CallsThatDiffer*"),
