@@ -172,6 +172,7 @@ class GpuWays(GpuRanks):
                 ("windows_from", {"windows_from": 1.5}),
                 ("meet_from", {"meet_from": -1}),
                 ("meet_from", {"meet_from": "1M"}),
+                ("messages cannot be 'no'", {"messages": "no"}),
             ):
                 refused(wrong, words, group.use_gpu, group.rank, **options)
             refused(TypeError, "windows", group.use_gpu, group.rank, windows=1)
