@@ -20,6 +20,12 @@ Status read_communicator_options(const fairway_communicator_options* given, Comm
 Status read_addresses(const char* const* addresses, std::size_t count, std::vector<std::string>& out);
 Status hand_over(Result<Communicator> made, fairway_engine* engine, fairway_communicator** out);
 
+// A copy of a text for the caller, or why there is none.
+inline Status give_text(const Result<std::string>& made, char** text) {
+  if (made) *text = copy_text(*made);
+  return made.status();
+}
+
 // Runs `call(communicator)`, which returns a Status, unless one of the pointers is null.
 template <class Call, class... Pointers>
 fairway_code with_group(const fairway_communicator* communicator, fairway_error** error, Call call,

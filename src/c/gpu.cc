@@ -58,12 +58,7 @@ FAIRWAY_API fairway_code fairway_communicator_measure_gpu(fairway_communicator* 
   if (text != nullptr) *text = nullptr;
   return with_group(
       communicator, error,
-      [&](Communicator& group) -> Status {
-        const auto figures = group.measure_gpu(most_bytes, compare != 0);
-        if (figures) *text = copy_text(*figures);
-        return figures.status();
-      },
-      text);
+      [&](Communicator& group) { return give_text(group.measure_gpu(most_bytes, compare != 0), text); }, text);
 }
 FAIRWAY_API fairway_code fairway_communicator_explain_stream(const fairway_communicator* communicator,
                                                              const fairway_collective* given, int32_t captured,
@@ -71,9 +66,8 @@ FAIRWAY_API fairway_code fairway_communicator_explain_stream(const fairway_commu
   if (text != nullptr) *text = nullptr;
   return with_collective(
       communicator, given, error,
-      [&](const Communicator& group, const Collective& call) -> Status {
-        *text = copy_text(group.explain_stream(call, captured != 0));
-        return {};
+      [&](const Communicator& group, const Collective& call) {
+        return give_text(group.explain_stream(call, captured != 0), text);
       },
       text);
 }

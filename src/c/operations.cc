@@ -97,12 +97,7 @@ FAIRWAY_API fairway_code fairway_communicator_measure(fairway_communicator* comm
   if (text != nullptr) *text = nullptr;
   return with_group(
       communicator, error,
-      [&](Communicator& group) -> Status {
-        const auto figures = group.measure(most_bytes, compare != 0);
-        if (figures) *text = copy_text(*figures);
-        return figures.status();
-      },
-      text);
+      [&](Communicator& group) { return give_text(group.measure(most_bytes, compare != 0), text); }, text);
 }
 FAIRWAY_API fairway_code fairway_communicator_explain(const fairway_communicator* communicator,
                                                       const fairway_collective* given, char** text,
@@ -110,11 +105,7 @@ FAIRWAY_API fairway_code fairway_communicator_explain(const fairway_communicator
   if (text != nullptr) *text = nullptr;
   return with_collective(
       communicator, given, error,
-      [&](const Communicator& group, const Collective& call) -> Status {
-        *text = copy_text(group.explain(call));
-        return {};
-      },
-      text);
+      [&](const Communicator& group, const Collective& call) { return give_text(group.explain(call), text); }, text);
 }
 FAIRWAY_API fairway_code fairway_communicator_run_all(fairway_communicator* communicator,
                                                       const fairway_collective* given, size_t count,

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "collectives/nccl_calls.h"
+#include "collectives/slowest.h"
 #include "collectives/way_file.h"
 #include "collectives/way_table.h"
 #include "sys/cuda_memory.h"
@@ -130,16 +131,9 @@ class Bench {
       if (status) status = ended;
     }
     const auto took = std::chrono::steady_clock::now() - begin;
-    const auto own = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
     if (status) status = side.group->stream_status();
     if (!status) return status;
-    std::uint64_t mine = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(own) / many);
-    return group_.run({.kind = CollectiveKind::all_reduce,
-                       .input = &mine,
-                       .output = &ns,
-                       .count = 1,
-                       .type = DataType::u64,
-                       .reduction = Reduction::max});
+    return slowest(group_, took, many, ns);
   }
 
   Communicator& group_;

@@ -7,6 +7,7 @@
 
 #include "collectives/choose.h"
 #include "collectives/host_ways.h"
+#include "collectives/slowest.h"
 
 namespace fairway::collectives {
 namespace {
@@ -78,15 +79,7 @@ class HostBench {
     const auto begin = std::chrono::steady_clock::now();
     for (std::uint64_t i = 0; i < many; ++i)
       if (Status status = group_.run(call); !status) return status;
-    const auto took = std::chrono::steady_clock::now() - begin;
-    const auto own = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
-    std::uint64_t mine = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(own) / many, 1, 10'000'000'000);
-    return group_.run({.kind = CollectiveKind::all_reduce,
-                       .input = &mine,
-                       .output = &ns,
-                       .count = 1,
-                       .type = DataType::u64,
-                       .reduction = Reduction::max});
+    return slowest(group_, std::chrono::steady_clock::now() - begin, many, ns);
   }
 
   Communicator& group_;

@@ -15,13 +15,7 @@ namespace {
 constexpr std::uint64_t kJoining = 1;  // the number of the operation by which ranks join
 
 GroupOptions failing(int size, const std::string& transport, std::chrono::milliseconds timeout) {
-  GroupOptions options;
-  options.size = size;
-  options.transports = {transport};
-  if (transport == "hosts") {  // two ranks on each of two hosts, and so on
-    options.transports = {"shm", "tcp"};
-    for (int rank = 0; rank < size; ++rank) options.hosts.push_back(rank / 2);
-  }
+  GroupOptions options = group_over(size, transport);
   options.communicator.timeout = timeout;
   return options;
 }

@@ -50,6 +50,17 @@ int run_rank(const GroupOptions& options, int rank, const std::string& folder,
 
 }  // namespace
 
+GroupOptions group_over(int size, const std::string& links) {
+  GroupOptions options;
+  options.size = size;
+  options.transports = {links};
+  if (links == "hosts") {
+    options.transports = {"shm", "tcp"};
+    for (int rank = 0; rank < size; ++rank) options.hosts.push_back(rank / 2);
+  }
+  return options;
+}
+
 void run_group(const GroupOptions& options, const RankBody& body) {
   std::vector<Engine> engines;
   std::vector<std::string> addresses;

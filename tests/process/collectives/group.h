@@ -27,6 +27,9 @@ struct GroupOptions {
   CommunicatorOptions communicator = {.timeout = std::chrono::minutes(10)};
 };
 
+// Of so many ranks over that transport; "hosts": over shm and tcp, as if each two were on a host of their own.
+GroupOptions group_over(int size, const std::string& links);
+
 // Runs `body` on so many ranks, each a thread with an engine of its own. Failures are GoogleTest's.
 void run_group(const GroupOptions& options, const RankBody& body);
 

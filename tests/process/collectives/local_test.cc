@@ -16,24 +16,13 @@ constexpr CollectiveKind kRooted[] = {CollectiveKind::broadcast, CollectiveKind:
                                       CollectiveKind::scatter};
 constexpr int kRoom = 8;  // messages that lie between two ranks
 
-GroupOptions local(int size, const std::string& transport) {
-  GroupOptions options;
-  options.size = size;
-  options.transports = {transport};
-  if (transport == "hosts") {  // two ranks on each of two hosts, and so on
-    options.transports = {"shm", "tcp"};
-    for (int rank = 0; rank < size; ++rank) options.hosts.push_back(rank / 2);
-  }
-  return options;
-}
-
 struct Local : testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Over, Local, testing::Values("shm", "tcp", "hosts"));
 
 // Operations follow each other at once, and each rank writes over its memory as soon as it has it back.
 TEST_P(Local, GivesEveryValueAndTheMemoryBack) {
   for (const int size : {1, 2, 5})
-    run_group(local(size, GetParam()), [](Engine&, Communicator& group) {
+    run_group(group_over(size, GetParam()), [](Engine&, Communicator& group) {
       for (const std::size_t count : {0U, 1U, 12U, 3000U, 40'000U, 400'000U})
         for (const CollectiveKind kind : kRooted)
           for (int round = 0; round < 3; ++round) {
@@ -60,7 +49,7 @@ void stay_away(Engine& engine, const std::atomic<int>& ready, int least) {
 
 TEST_P(Local, WhoHasNothingToWaitForRunsAhead) {
   std::atomic<int> sent{0};
-  run_group(local(4, GetParam()), [&](Engine& engine, Communicator& group) {
+  run_group(group_over(4, GetParam()), [&](Engine& engine, Communicator& group) {
     ASSERT_TRUE(group.run({}));
     int turn = 0;
     for (const CollectiveKind kind : {CollectiveKind::broadcast, CollectiveKind::scatter}) {
@@ -90,7 +79,7 @@ TEST_P(Local, WhoHasNothingToWaitForRunsAhead) {
 
 // Everything else needs something of every rank: it ends no earlier by it, and nobody compares it.
 TEST(LocalOfOthers, IsWithoutEffect) {
-  run_group(local(3, "shm"), [](Engine&, Communicator& group) {
+  run_group(group_over(3, "shm"), [](Engine&, Communicator& group) {
     std::vector<float> in(12, 1), out(12);
     for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::barrier,
                                       CollectiveKind::reduce_scatter, CollectiveKind::all_to_all}) {
@@ -131,7 +120,7 @@ int go_on(Communicator& group, int size, std::span<const int> without = {}) {
 }
 
 TEST_P(Local, AKilledRankIsNamedAndTheOthersGoOn) {
-  const auto ends = run_processes(local(4, GetParam()), [](Engine&, Communicator& group) {
+  const auto ends = run_processes(group_over(4, GetParam()), [](Engine&, Communicator& group) {
     Status status;
     if (run_ahead(group, 3, status) != 3) return say_why("before", status);
     if (group.rank() == 3) ::raise(SIGKILL);
@@ -145,7 +134,7 @@ TEST_P(Local, AKilledRankIsNamedAndTheOthersGoOn) {
 }
 
 TEST_P(Local, AFrozenRankIsNamedAndTheOthersGoOn) {
-  GroupOptions options = local(4, GetParam());
+  GroupOptions options = group_over(4, GetParam());
   options.peer_timeout = std::chrono::seconds(4);  // a loaded machine's other ranks answer within it
   const auto ends = run_processes(options, [](Engine&, Communicator& group) {
     Status status;
@@ -167,7 +156,7 @@ TEST_P(Local, AFrozenRankIsNamedAndTheOthersGoOn) {
 // The bound: who sends to it has eight messages on their way, and whoever sends to that one eight more.
 TEST_P(Local, AnAbsentRankIsNamedOnceItsSlotsAreFull) {
   std::atomic<int> told{0};
-  run_group(local(4, GetParam()), [&](Engine& engine, Communicator& group) {
+  run_group(group_over(4, GetParam()), [&](Engine& engine, Communicator& group) {
     ASSERT_TRUE(group.run({}));
     Status status;
     if (group.rank() == 3) {  // alive, and elsewhere
@@ -193,7 +182,7 @@ TEST_P(Local, AnAbsentRankIsNamedOnceItsSlotsAreFull) {
 
 TEST_P(Local, AnAbsentRankIsNamedByTheNextFullOperation) {
   std::atomic<int> told{0};
-  run_group(local(3, GetParam()), [&](Engine& engine, Communicator& group) {
+  run_group(group_over(3, GetParam()), [&](Engine& engine, Communicator& group) {
     ASSERT_TRUE(group.run({}));
     if (group.rank() == 1) return stay_away(engine, told, 2);
     Status status;
@@ -207,7 +196,7 @@ TEST_P(Local, AnAbsentRankIsNamedByTheNextFullOperation) {
 
 // It sent its part and left: that is no error of those who take it later.
 TEST_P(Local, WhoHasSentItsPartMayLeave) {
-  const auto ends = run_processes(local(3, GetParam()), [](Engine& engine, Communicator& group) {
+  const auto ends = run_processes(group_over(3, GetParam()), [](Engine& engine, Communicator& group) {
     std::vector<float> in(8, 3), out(8);
     if (const Status status = group.run({}); !status) return say_why("before", status);
     if (group.rank() != 0) (void)engine.wait_counter(4000, 1, std::chrono::milliseconds(300));
@@ -222,7 +211,7 @@ TEST_P(Local, WhoHasSentItsPartMayLeave) {
 // All ranks hear what rank 1 and the root called, also if the root was some operations ahead.
 void expect_mismatch(const std::string& transport, const Collective& usual, const Collective& other,
                      std::initializer_list<const char*> words) {
-  run_group(local(3, transport), [&](Engine&, Communicator& group) {
+  run_group(group_over(3, transport), [&](Engine&, Communicator& group) {
     std::vector<float> in(64), out(64);
     Status status;
     for (int i = 0; i < 40 && status; ++i) {

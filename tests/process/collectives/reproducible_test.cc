@@ -14,15 +14,10 @@
 namespace fairway {
 namespace {
 
+// Of "hosts" sums are combined within a host first, if they may be.
 GroupOptions group_over(int size, const std::string& links, std::uint32_t slot_bytes) {
-  GroupOptions options;
-  options.size = size;
+  GroupOptions options = fairway::group_over(size, links);
   options.communicator.slot_bytes = slot_bytes;
-  options.transports = {links};
-  if (links == "hosts") {  // of two ranks each, to which sums are combined within a host first, if they may be
-    options.transports = {"shm", "tcp"};
-    for (int rank = 0; rank < size; ++rank) options.hosts.push_back(rank / 2);
-  }
   return options;
 }
 
