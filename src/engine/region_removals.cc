@@ -23,8 +23,10 @@ void RegionRemovals::deregistered(std::uint16_t transport, std::uint64_t handle,
 }
 
 bool RegionRemovals::has_ended(TransferId user, RegionId region) const {
+  // The slot of one that was collected is its next user's, who may be beginning on another thread.
+  if (user && !transfers_.is_active(user)) return true;
   const Transfer& t = transfers_[user.slot];
-  if (t.phase == Phase::done || transfers_.id(user.slot) != user) return true;
+  if (t.phase == Phase::done) return true;
   return !user && !touches(t.request.layout, region);  // an inner slot that another chunk now uses
 }
 

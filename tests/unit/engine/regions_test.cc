@@ -1,5 +1,6 @@
 #include <map>
 #include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -167,6 +168,31 @@ TEST_F(Regions, ScratchPlacesDoNotOverlapAndTheLastFreeOneIsTakenFirst) {
   EXPECT_EQ(scratch.take(), 3u);
   EXPECT_EQ(scratch.take(), 17u);
   EXPECT_EQ(scratch.take(), 40u);
+}
+
+// The slot of a user that ended is another thread's once its completion was collected: ThreadSanitizer says if it is
+// read.
+TEST_F(Regions, RemovalsDoNotLookAtASlotThatHasANewUser) {
+  LocalRegions locals(transports, 0, table);
+  RegionRemovals removals(transports, locals, transfers);
+  const RegionId region{3, 1};
+  Request request;
+  request.peer = {0, 1};
+  request.layout = Extent{{region, 0, 8}, {{}, 0}};
+  const std::uint32_t slot = transfers.acquire();
+  const TransferId user = transfers.id(slot);
+  transfers[slot].begin(request, 0);
+  EXPECT_FALSE(removals.has_ended(user, region));
+  transfers[slot].phase = Phase::done;
+  EXPECT_TRUE(removals.has_ended(user, region));
+  transfers.collected(slot);
+  std::thread next([&] {
+    EXPECT_EQ(transfers.acquire(), slot);
+    transfers[slot].begin(request, 0);
+  });
+  for (int time = 0; time < 1000; ++time) ASSERT_TRUE(removals.has_ended(user, region));
+  next.join();
+  EXPECT_TRUE(removals.has_ended(user, region));
 }
 
 }  // namespace
