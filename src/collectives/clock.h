@@ -26,8 +26,9 @@ struct Clock {
 inline Time after(Time start, Timeout timeout) {
   return timeout >= std::chrono::duration_cast<Timeout>(Time::max() - start) ? Time::max() : start + timeout;
 }
-// To some milliseconds, which takes less time than to the nanosecond. Not of a simulated rank.
+// To some milliseconds, which takes less time than to the nanosecond; of a simulated rank the virtual time.
 inline Time coarse_now() {
+  if (Clock::is_simulated()) return Clock::now();
   timespec now = {};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return Time(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));

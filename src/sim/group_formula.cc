@@ -9,6 +9,7 @@ namespace fairway::sim {
 namespace {
 
 constexpr std::uint64_t kHeader = 64;
+constexpr double kAtOnce = 8;  // of the engine's transfers that a communicator has on their way
 
 int log2_up(int n) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(n) - 1U));
@@ -134,7 +135,10 @@ class Timing {
     return std::max(latency_ + all(bytes), pairs * latency_ + all(bytes) * pairs / m);
   }
   [[nodiscard]] double fan(double bytes) const { return latency_ + (n_ - 1) * all(bytes); }
-  [[nodiscard]] double given_back(double bytes) const { return (n_ - 1) * pieces(bytes) / 4 * 2 * latency_ / 8; }
+  // Slots, in fours, with so many records on their way. Those of the first `hidden` cost nothing.
+  [[nodiscard]] double given_back(double bytes, double hidden = 0) const {
+    return std::max(0.0, (n_ - 1) * pieces(bytes) - hidden) / 4 * 2 * latency_ / kAtOnce;
+  }
   [[nodiscard]] double rounds() const { return log2_up(call_.ranks); }
   [[nodiscard]] double barrier() const { return call_.local ? 0 : rounds() * (latency_ + wire(0)); }
   // Pieces follow the first one as fast as the busiest rank sends them, or receives them.
@@ -147,7 +151,12 @@ class Timing {
     // for each round, which a barrier hides.
     const bool shows = call_.local && !chain && call_.kind == CollectiveKind::broadcast;
     const double waits = shows ? rounds() - depth : 0;
-    return depth * (latency_ + first(bytes)) + waits * first(bytes) + width * (all(bytes) - first(bytes));
+    const double path = depth * (latency_ + first(bytes)), rest = all(bytes) - first(bytes);
+    // The root's children send when their subtrees are ready, so the further pieces of most come while it waits for the
+    // deepest; a barrier shows them.
+    if (call_.local && call_.kind == CollectiveKind::reduce)
+      return std::max(path + rest, latency_ + width * all(bytes));
+    return path + waits * first(bytes) + width * rest;
   }
   [[nodiscard]] double bruck(double bytes) const {
     double time = 0;
@@ -200,8 +209,9 @@ class Timing {
       case CollectiveKind::all_reduce: return all_reduce(bytes);
       case CollectiveKind::reduce:
       case CollectiveKind::broadcast: return tree(bytes) + barrier();
-      // The root gives slots back meanwhile, as ranks do that all get a fan: a barrier hides it.
-      case CollectiveKind::gather: return fan(bytes) + (call_.local ? given_back(bytes) : barrier());
+      // The root gives slots back meanwhile, as ranks do that all get a fan: a barrier hides it, and without one the
+      // fan hides as many records as are on their way at once.
+      case CollectiveKind::gather: return fan(bytes) + (call_.local ? given_back(bytes, kAtOnce) : barrier());
       case CollectiveKind::scatter: return fan(bytes) + barrier();
       case CollectiveKind::all_gather:
       case CollectiveKind::reduce_scatter:

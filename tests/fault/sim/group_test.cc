@@ -1,4 +1,7 @@
+#include <chrono>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -70,7 +73,28 @@ TEST(SimulatedCollectives, AreRightAndCostWhatTheFormulasSayOnSixtyFourRanks) {
 }
 
 TEST(SimulatedCollectives, WithLocalCompletionAreRightAndCostWhatTheFormulasSay) {
-  expect_all_as_the_formulas_say(23, 64U << 10, true);
+  for (const int ranks : {5, 16, 23, 40}) expect_all_as_the_formulas_say(ranks, 64U << 10, true);
+}
+
+// The virtual time, to the nanosecond: nothing of this machine's own time is in it.
+TEST(SimulatedCollectives, TakeTheSameTimeEachTimeThatTheyAreSimulated) {
+  const auto times = [] {
+    GroupOptions options;
+    options.ranks = 6;
+    Group group(options);
+    group.leave_open();
+    EXPECT_TRUE(group.join());
+    std::vector<double> all;
+    for (const bool local : {false, true})
+      for (const GroupCall& call : calls_for(group, 4U << 10, local)) all.push_back(measure(group, call).virtual_ns);
+    return all;
+  };
+  const std::vector<double> once = times();
+  EXPECT_GT(once.size(), 30U);
+  for (int time = 0; time < 2; ++time) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(7));  // other ticks of the coarse clock
+    EXPECT_EQ(times(), once);
+  }
 }
 
 // A communicator holds a transfer of the engine for each other rank. With what little is left then, 512 ranks took up
