@@ -1,6 +1,7 @@
 #include "collectives/progress.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -23,8 +24,9 @@ namespace fairway {
 namespace collectives {
 namespace {
 
-constexpr std::uint64_t kProgressMagic = 0x3230474f52505746;  // "FWPROG02"
+constexpr std::uint64_t kProgressMagic = 0x3330474f52505746;  // "FWPROG03"
 constexpr std::chrono::hours kKept{1};                        // what a killed process left
+constexpr int kMostLeft = 1000;                               // by processes that had this one's number
 
 std::string folder() {
   return fmt::format("/dev/shm/fairway-{}", ::geteuid());
@@ -50,6 +52,19 @@ void remove_old(const std::string& within) {
   }
 }
 
+// A new file of this process. Another may have its name: a killed process had this one's number, or one that shares
+// /dev/shm but not the numbers has it (a container). -1: none can be made.
+int create(const std::string& within, std::string& path) {
+  static std::atomic<std::uint64_t> count{0};
+  int file = -1;
+  for (int left = 0; file < 0 && left < kMostLeft; ++left) {
+    path = fmt::format("{}/{}-{}", within, ::getpid(), ++count);
+    file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0 && errno != EEXIST) break;
+  }
+  return file;
+}
+
 std::uint64_t group_of(const std::string& name, const std::vector<Words>& words) {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   const auto mix = [&hash](std::uint64_t value) {
@@ -73,13 +88,12 @@ ProgressFile::~ProgressFile() {
 
 void ProgressFile::open(const std::string& name, int rank, const std::vector<Words>& words) {
   if (Clock::is_simulated()) return;
-  static std::atomic<std::uint64_t> count{0};
   const std::string within = folder();
   ::mkdir(within.c_str(), 0700);
   if (!is_ours(within)) return;
   remove_old(within);
-  std::string path = fmt::format("{}/{}-{}", within, ::getpid(), ++count);
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  std::string path;
+  const int file = create(within, path);
   if (file < 0) return;
   void* memory = MAP_FAILED;
   if (::posix_fallocate(file, 0, sizeof(ProgressPages)) == 0)
@@ -94,6 +108,7 @@ void ProgressFile::open(const std::string& name, int rank, const std::vector<Wor
   words_ = &pages_->words;
   words_->group = group_of(name, words);
   words_->process = static_cast<std::uint64_t>(::getpid());
+  words_->started = facts_of(::getpid()).started;
   words_->rank = rank;
   words_->size = static_cast<std::int32_t>(words.size());
   std::memcpy(words_->name, name.data(), std::min(name.size(), sizeof words_->name - 1));
@@ -183,7 +198,8 @@ std::vector<RankProgress> progress_of_ranks() {
     if (!whole || words->magic != kProgressMagic || words->size < 1 || words->rank < 0 || words->rank >= words->size ||
         words->kind > static_cast<std::uint32_t>(CollectiveKind::all_to_allv))
       continue;
-    const char state = facts_of(static_cast<int>(words->process)).state;
+    const ProcessFacts facts = facts_of(static_cast<int>(words->process));
+    const char state = facts.started == words->started ? facts.state : 'X';
     const std::uint64_t since = words->since;
     all.push_back({std::string(words->name, strnlen(words->name, sizeof words->name)), words->group, words->rank,
                    words->size, words->process, state != 'X', state == 'T' || state == 't', words->operation,

@@ -18,6 +18,7 @@ struct ProgressWords {
   std::uint64_t magic = 0;
   std::uint64_t group = 0;  // the same on all ranks of a communicator, and on no other
   std::uint64_t process = 0;
+  std::uint64_t started = 0;  // ProcessFacts::started: a later process may have the same number
   std::int32_t rank = 0, size = 0;
   char name[128] = {};
   std::atomic<std::uint64_t> operation{0};  // the newest that it has entered

@@ -132,6 +132,7 @@ std::vector<RankEnd> run_processes(const GroupOptions& options,
       end.said.assign(text, std::fread(text, 1, sizeof text, said));
       (void)std::fclose(said);
     }
+    end.said += WIFEXITED(status) ? "it exited with " + std::to_string(WEXITSTATUS(status)) : "a signal killed it";
   }
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);

@@ -1,10 +1,14 @@
+#include <cstddef>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "collectives/choose.h"
 #include "collectives/halves.h"
+#include "collectives/progress.h"
 #include "process/collectives/combining.h"
 #include "process/collectives/group.h"
 
@@ -275,9 +279,10 @@ TEST(WhoHangs, NamesTheRankThatNeverEntered) {
       if (!communicator.run(call)) return 1;
     if (communicator.rank() == 2) {  // alive, and elsewhere, until it is named
       const std::string name = "who-hangs-" + std::to_string(::getppid());
+      std::vector<RankProgress> ranks;
       for (int i = 0; i < 60'000; ++i) {
         (void)engine.wait_notification(std::chrono::milliseconds(1));
-        auto ranks = progress_of_ranks();
+        ranks = progress_of_ranks();
         std::erase_if(ranks, [&](const RankProgress& rank) { return rank.name != name; });
         if (std::count_if(ranks.begin(), ranks.end(), [](const RankProgress& rank) { return rank.inside; }) < 2)
           continue;
@@ -288,9 +293,37 @@ TEST(WhoHangs, NamesTheRankThatNeverEntered) {
         std::fprintf(stderr, "%s\n", verdicts.empty() ? "nobody" : verdicts[0].c_str());
         return 3;
       }
+      std::fprintf(stderr, "%zu ranks tell of themselves\n", ranks.size());
       return 4;
     }
     return communicator.run(call) ? 0 : 5;
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.well) << end.said;
+}
+
+// Numbers of processes come again: files that a killed process left may have this one's names.
+TEST(WhoHangs, TellsOfARankThoughAKilledProcessOfItsNumberLeftFiles) {
+  GroupOptions options = group(2, 0);
+  options.communicator.name = "left-" + std::to_string(::getpid());
+  const auto ends = run_processes(options, [&options](Engine&, Communicator& communicator) {
+    const std::string own = "/dev/shm/fairway-" + std::to_string(::geteuid()) + "/" + std::to_string(::getpid()) + "-";
+    int last = 1;
+    while (last < 1000 && !std::filesystem::exists(own + std::to_string(last))) ++last;
+    for (int left = last + 1; left < last + 6; ++left) {
+      std::filesystem::copy_file(own + std::to_string(last), own + std::to_string(left));
+      std::fstream file(own + std::to_string(left));
+      file.seekp(offsetof(collectives::ProgressWords, started));
+      file.write("\1\0\0\0\0\0\0", 8);  // it started before
+    }
+    const auto part = communicator.split(0);
+    auto ranks = progress_of_ranks();
+    for (int left = last + 1; left < last + 6; ++left) std::filesystem::remove(own + std::to_string(left));
+    std::erase_if(ranks, [&](const RankProgress& rank) {
+      return !rank.name.starts_with(options.communicator.name) ||
+             rank.process != static_cast<std::uint64_t>(::getpid());
+    });
+    if (!part || ranks.size() != 7) return 1;
+    return std::count_if(ranks.begin(), ranks.end(), [](const RankProgress& rank) { return rank.lives; }) == 2 ? 0 : 2;
   });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.well) << end.said;
 }
