@@ -12,9 +12,9 @@ class Loopback;  // fairway/loopback.h: joins engines of one process
 
 enum class Progress : std::uint8_t {
   threads,  // worker threads of the engine make progress
-  // Engine::poll() and the wait functions make progress, on the caller's thread. Transfers that need this side wait for
-  // the next such call. A control thread still sends heartbeats, so peers know that the engine lives. While the caller
-  // computes, they do not count the time towards peer_timeout.
+  // Engine::poll() and the wait functions make progress, on the caller's thread; without time to wait, one call in 32.
+  // Transfers that need this side wait for the next. A control thread still sends heartbeats, so peers know that the
+  // engine lives. While the caller computes, they do not count the time towards peer_timeout.
   caller,
 };
 

@@ -189,6 +189,7 @@ bool Lanes::came_while_spinning(const Blocked& blocked, Timeout most) {
   constexpr unsigned kTry = 16;
   if (spin_.count() == 0 || (worth_ <= 0 && ++skipped_ % kTry != 0)) return false;
   const bool memory = blocked.watches_memory();
+  if (memory && !shares_cores_ && crowd_.leaves()) return false;
   const int looks = !memory ? 1 : shares_cores_ ? 4 : 32;
   const Time end = Clock::now() + std::min(memory && !shares_cores_ ? kMappedSpin : spin_, most);
   do {
@@ -203,7 +204,7 @@ bool Lanes::came_while_spinning(const Blocked& blocked, Timeout most) {
         if (!shares_cores_ && memory) pause_core();
       }
       if (memory) (void)engine_.poll({});
-      if (memory) std::this_thread::yield();
+      if (memory) crowd_.yield();
     }
   } while (Clock::now() < end);
   worth_ = std::max(0, worth_ - 2);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/clock.h"
+#include "collectives/crowd.h"
 #include "collectives/mapped_pair.h"
 #include "collectives/schedule.h"
 #include "collectives/wire.h"
@@ -250,6 +251,7 @@ class Lanes {
   bool shares_cores_ = false;
   bool all_asked_ = true;
   int owes_ = -1;  // a peer that slots are given back to, before this rank waits or takes the next message
+  Crowd crowd_;
   int worth_ = 0;  // spins that succeeded of late, less those that did not
   unsigned skipped_ = 0;
 };

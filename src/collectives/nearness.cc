@@ -48,7 +48,10 @@ void tell_host(Engine& engine, Words& words) {
   words.host = mixed(mixed(0xcbf29ce484222325, boot), link_of("/proc/self/ns/net"));
   if (const auto other = other_host.load(std::memory_order_relaxed)) words.host = other(engine);
   words.process = mixed(words.host, link_of("/proc/self"));
-  words.node = static_cast<std::int16_t>(node_of_cpus(own_cpus(), "/sys/devices/system/node"));
+  const std::string cpus = own_cpus();
+  words.node = static_cast<std::int16_t>(node_of_cpus(cpus, "/sys/devices/system/node"));
+  words.cpus = cpus.empty() ? std::thread::hardware_concurrency() : static_cast<std::uint32_t>(numbers_of(cpus).size());
+  words.cpu_set = static_cast<std::uint32_t>(mixed(words.host, cpus));
   unsigned ways = 0;
   for (const TransportMetrics& transport : engine.metrics().transports) {
     if (transport.name == "shm") ways |= kShm;
@@ -89,9 +92,11 @@ bool share_host(const Words& one, const Words& other) {
 }
 
 bool has_core(int rank, const std::vector<Words>& words) {
-  const std::uint64_t host = words[static_cast<std::size_t>(rank)].host;
-  const auto here = std::count_if(words.begin(), words.end(), [&](const Words& one) { return one.host == host; });
-  return here <= static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
+  const Words& own = words[static_cast<std::size_t>(rank)];
+  const auto sharing = std::count_if(words.begin(), words.end(), [&](const Words& one) {
+    return one.host == own.host && one.cpu_set == own.cpu_set;
+  });
+  return sharing <= static_cast<std::ptrdiff_t>(own.cpus);
 }
 
 bool registers_cheaply(const Engine& engine) {

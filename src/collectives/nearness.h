@@ -23,7 +23,8 @@ void tell_host(Engine& engine, Words& words);
 [[nodiscard]] int node_of_cpus(const std::string& cpus, const std::string& nodes);
 // Whether two ranks share a host and have a transport for it.
 [[nodiscard]] bool share_host(const Words& one, const Words& other);
-// Whether each rank of this rank's host can have a core of its own.
+// Whether each of the ranks that are held to this rank's CPUs can have one of its own. Launchers hold ranks to the same
+// CPUs, or to others: sets that only overlap count as others.
 [[nodiscard]] bool has_core(int rank, const std::vector<Words>& words);
 // The others that a rank shares a host with. `words`: of all ranks.
 [[nodiscard]] std::vector<int> neighbours_of(int rank, const std::vector<Words>& words);

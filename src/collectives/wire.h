@@ -13,7 +13,7 @@
 // What ranks write into each other's memory: little-endian structs of fixed layout, between processes of one version.
 namespace fairway::collectives {
 
-constexpr std::uint64_t kMagic = 0x36304c4c4f435746;  // "FWCOLL06"
+constexpr std::uint64_t kMagic = 0x37304c4c4f435746;  // "FWCOLL07"
 
 // The call that a message belongs to: in front of the messages that the engine writes. Pieces behind the first of a
 // block may lack it.
@@ -48,8 +48,9 @@ struct Words {
   std::uint16_t ways = 0;               // of reaching others through memory: nearness.h
   std::int16_t node = -1;               // NUMA node that its process is held to; -1: none
   std::uint64_t host = 0, process = 0;  // which; equal on equal ones
+  std::uint32_t cpus = 0, cpu_set = 0;  // that it may use: how many, and which; equal on equal ones
 };
-static_assert(sizeof(Words) == 64);
+static_assert(sizeof(Words) == 72);
 
 // Stores a word that others read at any time, over any transport: whole, and in no order with those reads, which
 // ThreadSanitizer would miss. Clang's no_sanitize leaves it atomics, and what is inlined.

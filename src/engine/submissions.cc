@@ -141,8 +141,10 @@ Result<Completion> Submissions::wait(TransferId id, Timeout timeout) {
     }
     if (stage != Stage::active)
       return Status(ErrorCode::not_found, "no such transfer, or its completion was collected before");
-    if (waiting_.now() >= until)
+    if (waiting_.now() >= until) {
+      waiting_.found_nothing();
       return Status(ErrorCode::timed_out, "the transfer is still in flight; wait again, or cancel it");
+    }
     waiting_.wait(transfers_[id.slot].word, TransferTable::pack(id.generation, Stage::active), until);
   }
 }

@@ -76,7 +76,10 @@ class Waiting {
     for (;;) {
       const std::uint32_t seen = notices_.load(std::memory_order_acquire);
       if (done()) return true;
-      if (runtime_.clock.now() >= deadline) return false;
+      if (runtime_.clock.now() >= deadline) {
+        found_nothing();
+        return false;
+      }
       wait(notices_, seen, deadline);
     }
   }
@@ -118,6 +121,12 @@ class Waiting {
   void drive_if_due() {
     if (by_caller_ && unstepped_.load(std::memory_order_relaxed) >= kMostUnstepped / 2) (void)step_once({});
   }
+  // A call had no time left to wait. One in so many makes a step, so that a caller of nothing else gets on.
+  void found_nothing() {
+    if (!by_caller_) return;
+    unstepped_.store(unstepped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    drive_if_due();
+  }
   void settle() {  // after a poll that returned nothing: clears the descriptor unless something is left
     if (fd_given_.load(std::memory_order_relaxed))
       settle_fd();
@@ -157,7 +166,7 @@ class Waiting {
   bool work_left_ = false;             // by its last step; belongs to that thread, as the next two
   Time next_timer_ = kNever;
   Clock::Reading read_;                      // by step_once()
-  std::atomic<std::uint32_t> unstepped_{0};  // calls of in_their_place() since that step; written by that thread
+  std::atomic<std::uint32_t> unstepped_{0};  // calls without a step since that one; about so many where threads share it
   std::atomic<std::uint32_t> undriven_{0};   // polls without a step, in a row
   std::atomic<bool> sleeps_in_turn_{false};
   std::atomic<Time> polled_{0};          // the last step_once()

@@ -90,6 +90,18 @@ TEST_P(TwoEngines, CountersCountAndWaitersSeeThem) {
   EXPECT_EQ(right_->wait_counter(42, 65, Timeout(1000)).code(), ErrorCode::timed_out);
 }
 
+TEST_P(TwoEngines, GetOnByWaitsThatHaveNoTime) {
+  const auto end = std::chrono::steady_clock::now() + kSoon;
+  const auto ends = [&](const Result<TransferId>& id) {
+    while (id && std::chrono::steady_clock::now() < end)
+      if (const auto done = left_->wait(*id, Timeout{0})) return done->status.is_ok();
+    return false;
+  };
+  EXPECT_TRUE(ends(left_->write(right_peer_, extent(0, 0, 100'000))));
+  EXPECT_TRUE(ends(left_->read(right_peer_, extent(0, 0, 100'000))));
+  EXPECT_TRUE(ends(left_->fetch_add(right_peer_, {remote_.id, 0}, 1)));
+}
+
 TEST_P(TwoEngines, SignalsAndAtomicsChangeTheWord) {
   auto* word = reinterpret_cast<std::uint64_t*>(far_.data() + 4096);
   *word = 5;

@@ -71,6 +71,17 @@ TEST(Waiting, ACallerMayActInTheWorkersPlaceBetweenTwoSteps) {
   EXPECT_FALSE(act());
 }
 
+TEST(Waiting, CallsThatMayNotWaitMakeAStepNowAndThen) {
+  Waiter w(Progress::caller);
+  for (int call = 0; call < 31; ++call) EXPECT_FALSE(w.waiting.wait_until(0, [] { return false; }));
+  EXPECT_EQ(w.workers.steps, 0) << "who polls besides makes its own steps";
+  for (int call = 0; call < 320; ++call) EXPECT_FALSE(w.waiting.wait_until(0, [] { return false; }));
+  EXPECT_EQ(w.workers.steps, 10);
+  Waiter by_threads(Progress::threads);
+  for (int call = 0; call < 320; ++call) EXPECT_FALSE(by_threads.waiting.wait_until(0, [] { return false; }));
+  EXPECT_EQ(by_threads.workers.steps, 0);
+}
+
 TEST(Waiting, AStepOfAPollPutsCompletionsIntoItsRoom) {
   Waiter w(Progress::caller);
   std::array<Completion, 2> room;
