@@ -132,7 +132,7 @@ std::optional<Alarm> Alarms::arrived(int rank, const Completion& completion) {
   }
   if (frame.leaves == kLeaves) {
     set_gone(rank, {ErrorCode::closed, "it has left the communicator"});
-    return {};
+    if (frame.code == static_cast<std::uint8_t>(ErrorCode::ok)) return {};
   }
   alarm.aborts = frame.leaves == kAborts;
   alarm.rank = frame.rank >= 0 && frame.rank < lanes_.size() ? frame.rank : -1;

@@ -15,7 +15,7 @@ struct Alarm {
   int rank = -1;  // at fault
   std::uint64_t operation = 0;
   ErrorCode code = ErrorCode::ok;
-  bool leaves = false;  // the sender leaves the communicator, and nothing is wrong
+  bool leaves = false;  // the sender leaves the communicator; with `code` ok nothing is wrong
   std::string phase, text;
   bool aborts = false;  // the sender leaves it, and ends it
 };

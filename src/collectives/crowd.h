@@ -7,8 +7,8 @@
 
 namespace fairway::collectives {
 
-// Notices that other threads run on this one's core though another core may be idle: the kernel leaves threads that give
-// a core to each other where they are, for seconds. Who sleeps instead is woken on an idle core, if there is one.
+// Notices that other threads run on this one's core though another core may be idle: the kernel leaves threads that
+// give a core to each other where they are, for seconds. Who sleeps instead is woken on an idle core, if there is one.
 class Crowd {
  public:
   // Gives the core away, to whom the kernel likes.

@@ -97,7 +97,10 @@ Communicator::State::~State() {
   if (!engine.is_open()) return;  // the memory that the farewell would be sent from is gone, and all peers know
   if (!joined) return;            // nobody counts on it yet, and it may try again under this name
   lanes.flush(Clock::now() + std::chrono::seconds(1));
+  // Who has not heard yet why the communicator is over, and may hear first that this rank leaves, hears it with that.
   Alarm farewell;
+  if (!failure.status)
+    farewell = {failure.rank, failure.operation, failure.status.code(), false, failure.phase, failure.status.message()};
   farewell.leaves = true;
   // Who was too busy to hear of the abort hears of it now, and not that this rank has left.
   alarms.raise(aborted.load(std::memory_order_acquire) ? own_abort() : farewell);

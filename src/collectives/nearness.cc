@@ -93,9 +93,8 @@ bool share_host(const Words& one, const Words& other) {
 
 bool has_core(int rank, const std::vector<Words>& words) {
   const Words& own = words[static_cast<std::size_t>(rank)];
-  const auto sharing = std::count_if(words.begin(), words.end(), [&](const Words& one) {
-    return one.host == own.host && one.cpu_set == own.cpu_set;
-  });
+  const auto sharing = std::count_if(
+      words.begin(), words.end(), [&](const Words& one) { return one.host == own.host && one.cpu_set == own.cpu_set; });
   return sharing <= static_cast<std::ptrdiff_t>(own.cpus);
 }
 

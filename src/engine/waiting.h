@@ -165,9 +165,10 @@ class Waiting {
   std::atomic<bool> stepping_{false};  // a thread steps the workers
   bool work_left_ = false;             // by its last step; belongs to that thread, as the next two
   Time next_timer_ = kNever;
-  Clock::Reading read_;                      // by step_once()
-  std::atomic<std::uint32_t> unstepped_{0};  // calls without a step since that one; about so many where threads share it
-  std::atomic<std::uint32_t> undriven_{0};   // polls without a step, in a row
+  Clock::Reading read_;  // by step_once()
+  std::atomic<std::uint32_t> unstepped_{
+      0};                                   // calls without a step since that one; about so many where threads share it
+  std::atomic<std::uint32_t> undriven_{0};  // polls without a step, in a row
   std::atomic<bool> sleeps_in_turn_{false};
   std::atomic<Time> polled_{0};          // the last step_once()
   std::atomic<std::uint32_t> polls_{0};  // of `poller_`, one after the other without a pause
