@@ -92,7 +92,7 @@ class TorchStreams(unittest.TestCase):
             fails(fairway.TimedOut, "goes on", lambda: work.wait(datetime.timedelta(seconds=0.1)))
             expect(work.wait())  # at once
             cuda.gpu.copy(cuda.current.cuda_stream, seen.memory, late.memory, 48)
-            expect(not work.is_completed() and late.recorded == [group.gpu._stream])
+            expect(not work.is_completed() and late.recorded == [group.gpu._own.stream])
             gate.value = 1
             cuda.current.synchronize()
             same(seen.numpy(), total)
@@ -162,7 +162,7 @@ class TorchStreams(unittest.TestCase):
             x, out = T(mine(rank)), T(np.zeros(each))
             window = group.register_window(x)  # the first use of the GPUs: they meet here
             expect(window.nbytes == x.numpy().nbytes and group.gpu.device == rank, window)
-            told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._stream)
+            told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._own.stream)
             expect("window" in told, told)
             group._reduce_scatter_base(out, x, options()).wait()
             cuda.current.synchronize()
@@ -196,7 +196,7 @@ class TorchStreams(unittest.TestCase):
             expect(group.gpu.device is None and not group.gpu.reason)
             group.gpu.set_options({"windows_from": 64, "nccl": "never", "meet_from": 0})
             window = group.register_window(x)
-            told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._stream)
+            told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._own.stream)
             expect("in window" in told, told)
             group._reduce_scatter_base(out, x, options()).wait()
             group.barrier(options()).wait()
