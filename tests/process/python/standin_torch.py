@@ -1,5 +1,6 @@
 """torch.cuda and its tensors, as far as the backend "fairway" looks at them, on a driver that stands in for CUDA's."""
 
+import contextlib
 import ctypes
 import types
 
@@ -57,6 +58,14 @@ class Cuda:
 
     def current_stream(self, device):
         return self.current
+
+    @contextlib.contextmanager
+    def stream(self, stream):
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
 
     def Stream(self, device):
         return Stream(self.gpu)
