@@ -9,7 +9,7 @@ from . import errors
 from ._fairway import _Call, _Group
 from .communicator_gpu import GpuCalls
 from .communicator_host import HostCalls
-from .group_memory import _COMPLEX, _OPS, _TYPES, _Memory
+from .group_memory import _OPS, _element_of, _Memory
 
 _ADDRESS_BYTES = 256
 
@@ -177,8 +177,7 @@ class Communicator(HostCalls, GpuCalls):
         source, target = _Memory(array, "array", stream=stream), _Memory(out, "out", True, stream)
         self._fits(source, target, None, "array", "out")
         blocks = []
-        kind, _ = source.elements("all_to_allv", "", "array")
-        scale = self._scale(source)
+        kind, scale = _element_of(source.type, source.item, "all_to_allv", "", "array")
         for memory, counts, offsets, name in ((source, send_counts, send_offsets, "send"), (target, receive_counts, receive_offsets, "receive")):
             counts = [int(count) for count in counts]
             if offsets is None:
@@ -286,11 +285,6 @@ class Communicator(HostCalls, GpuCalls):
         if times is not None and large.nbytes != times * small.nbytes:
             needs = f"{times} blocks of {small.nbytes} bytes as {small_name} has" if times > 1 else f"as {small_name} {small.nbytes}"
             raise errors._of("invalid_argument", f"{large_name} has {large.nbytes} bytes, and needs {needs}")
-
-    @staticmethod
-    def _scale(memory):
-        """Elements as the collective counts them in one of the array's."""
-        return 2 if memory.type in _COMPLEX else 1 if memory.type in _TYPES or memory.type == "bool" else memory.item
 
     def _reducing(self, kind, source, target, result, op, factor, root, algorithm, reproducible, timeout, wait, stream=None, local=False):
         if op not in _OPS:

@@ -45,17 +45,23 @@ class _Memory:
 
     def elements(self, kind, op, name):
         """What the collective calls an element, and how many of those the memory has."""
-        combined = kind in _REDUCING
-        if self.type in _TYPES:
-            return self.type, self.nbytes // self.item
-        if self.type in _COMPLEX and (not combined or op in ("sum", "average", "premul_sum")):
-            return _COMPLEX[self.type], 2 * self.nbytes // self.item
-        if self.type == "bool" and (not combined or op in ("min", "max", "product")):
-            return "uint8", self.nbytes
-        if combined:
-            what = f"elements of dtype {self.type}" if self.type else f"elements of {self.item} bytes of no known dtype"
-            raise errors._of("invalid_argument", f"{name}: {what} have no {op}; those of {', '.join(_TYPES)} do")
-        return "uint8", self.nbytes
+        element, each = _element_of(self.type, self.item, kind, op, name)
+        return element, self.nbytes // max(self.item, 1) * each
+
+
+def _element_of(type, item, kind, op, name):
+    """What the collective calls an element where an array has elements of `item` bytes, and how many of those each of them is."""
+    combined = kind in _REDUCING
+    if type in _TYPES:
+        return type, 1
+    if type in _COMPLEX and (not combined or op in ("sum", "average", "premul_sum")):
+        return _COMPLEX[type], 2
+    if type == "bool" and (not combined or op in ("min", "max", "product")):
+        return "uint8", 1
+    if combined:
+        what = f"elements of dtype {type}" if type else f"elements of {item} bytes of no known dtype"
+        raise errors._of("invalid_argument", f"{name}: {what} have no {op}; those of {', '.join(_TYPES)} do")
+    return "uint8", item
 
 
 def _made(like, shape, stream=None, name="out"):

@@ -39,11 +39,15 @@ def _factor(given):
 
 def _reduction(given, tensor):
     """As options of a Communicator's call."""
-    if _is_premul(given):
-        return {"op": "premul_sum", "factor": _factor(given)}
-    for op, name in _REDUCTIONS + (_OF_TRUTHS if tensor.dtype is torch.bool else ()):
+    for op, name in _REDUCTIONS:
         if given == op:
             return {"op": name}
+    if tensor.dtype is torch.bool:
+        for op, name in _OF_TRUTHS:
+            if given == op:
+                return {"op": name}
+    if _is_premul(given):
+        return {"op": "premul_sum", "factor": _factor(given)}
     raise errors._of("unsupported", f"the backend fairway has no {getattr(given, 'op', given)} of {tensor.dtype}: SUM, PRODUCT, MIN, MAX, AVG and PREMUL_SUM, of truths BAND and BOR")
 
 
@@ -120,7 +124,7 @@ class FairwayProcessGroup(dist.ProcessGroup):
         return self._keep(FairwayWork(self, operations, result, finish))
 
     def _stream_work(self, ran, result, on_host=False):
-        return self._keep(StreamWork(self, self.gpu, ran, result, on_host))
+        return self._keep(StreamWork(self, ran, result, on_host))
 
     def _keep(self, work):
         self._sequence += 1
@@ -145,7 +149,8 @@ class FairwayProcessGroup(dist.ProcessGroup):
     def _on_gpu(self, tensors, what):
         """Whether it runs there."""
         for tensor in tensors:
-            _check(tensor, what)
+            if tensor.layout is not torch.strided:
+                _check(tensor, what)
         return self.gpu.takes(tensors)
 
     def register_window(self, tensor):

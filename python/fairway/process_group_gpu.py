@@ -15,7 +15,8 @@ import torch
 
 from . import errors, launch
 from .communicator_gpu import gpu_options
-from .process_group_work import FairwayWork, as_runtime_error
+from .process_group_side import Side, current_handle, made_call, seconds_of, shared_call
+from .process_group_work import FairwayWork, Work, as_runtime_error
 
 _MOST_RANKS = 8
 _RECORD_BYTES = 512
@@ -72,11 +73,10 @@ class GpuSide:
 
     def __init__(self, communicator, cuda):
         self._communicator, self._cuda = communicator, cuda
-        self._lock = threading.Lock()  # one collective enqueues at a time
-        self._stream = None
-        self._ahead = None  # an event: what the caller's stream had at the newest call
-        self._between = {}  # the streams of messages, by what and with whom
-        self._last = {}  # of each stream
+        self._current = current_handle(cuda)
+        self._lock = threading.Lock()  # guards what the ranks decide
+        self._own = None  # the Side of collectives
+        self._between = {}  # those of messages, by what and with whom
         self.device = None  # the GPU's index, once it is used
         self.reason = ""  # why tensors go through the host, once that is known
         self.options = {}  # of Communicator.use_gpu(): set_options()
@@ -91,7 +91,14 @@ class GpuSide:
 
     def takes(self, tensors):
         """Whether a collective of these tensors runs on the GPU. The first time it is itself a collective."""
-        if not tensors or any(tensor.device.type != "cuda" for tensor in tensors):
+        device = self.device
+        for tensor in tensors:
+            if device is None or not tensor.is_cuda or tensor.get_device() != device:
+                return self._takes_any(tensors)
+        return bool(tensors)
+
+    def _takes_any(self, tensors):
+        if any(tensor.device.type != "cuda" for tensor in tensors):
             return False
         if self.device is None and not self.reason:
             with self._lock:
@@ -135,118 +142,149 @@ class GpuSide:
             if group.rank == 0:
                 warnings.warn(f"fairway: collectives of GPU tensors go through the host, which is slow: {reason}", RuntimeWarning, stacklevel=4)
             return
-        self._stream, self._ahead = self._cuda.Stream(device=index), self._cuda.Event()
+        self._own = Side(group, self._cuda, index)
         self.device = index
 
-    # ---- collectives: each gives the event behind it, and whether a graph has captured that ----
+    # ---- collectives: each gives the Side that it runs on, and the event behind it ----
 
     def all_reduce(self, tensors, reduction, limit):
         return self._in_place("all_reduce", tensors, limit, **reduction)
 
     def reduce(self, tensor, root, reduction, limit):
-        return self._in_place("reduce", [tensor], limit, root=root, **reduction)
+        return self._in_place("reduce", [tensor], limit, root, **reduction)
 
     def broadcast(self, tensors, root, limit):
-        return self._in_place("broadcast", tensors, limit, root=root)
+        return self._in_place("broadcast", tensors, limit, root)
 
-    def _in_place(self, what, tensors, limit, **options):
-        plain = [self._source(tensor) for tensor in tensors]
-        back = [(tensor, copy) for tensor, copy in zip(tensors, plain) if not _is_plain(tensor)]
-        return self._run([(what, (copy,), options) for copy in plain], plain, limit, back)
+    def _in_place(self, kind, tensors, limit, root=0, op="", factor=1.0):
+        seconds, calls, used, back = seconds_of(limit), [], tensors, None
+        for tensor in tensors:
+            if not _is_plain(tensor):
+                used = [self._source(one) for one in tensors]
+                back = [pair for pair in zip(tensors, used) if pair[0] is not pair[1]]
+                break
+        for tensor in used:
+            call, each = shared_call(kind, tensor.dtype, op, factor, root, seconds)
+            place = tensor.data_ptr()
+            calls.append((call, place, place, tensor.numel() * each))
+        return self._run(calls, used, back)
 
     def all_gather(self, outputs, inputs, limit):
-        return self._blocks("all_gather", outputs, inputs, limit)
+        return self._blocks("all_gather", outputs, inputs, limit, self._communicator.size, 1)
 
     def reduce_scatter(self, outputs, inputs, reduction, limit):
-        return self._blocks("reduce_scatter", outputs, inputs, limit, **reduction)
+        return self._blocks("reduce_scatter", outputs, inputs, limit, 1, self._communicator.size, **reduction)
 
     def all_to_all(self, output, tensor, limit):
-        return self._blocks("all_to_all", [output], [tensor], limit)
+        size = self._communicator.size
+        return self._blocks("all_to_all", [output], [tensor], limit, size, size)
+
+    def _blocks(self, kind, outputs, inputs, limit, received, sent, **reduction):
+        """`received`, `sent`: how many blocks an output and an input have."""
+        seconds, calls, used, back = seconds_of(limit), [], [], []
+        for output, tensor in zip(outputs, inputs):
+            block = output.numel() // received
+            if output.dtype is not tensor.dtype or output.numel() != block * received or tensor.numel() != block * sent:
+                told = f"{tensor.numel()} elements of {tensor.dtype} and an output of {output.numel()} of {output.dtype}"
+                raise errors._of("invalid_argument", f"{kind}: {told} are not {sent} and {received} equal blocks")
+            into, source = self._target(output), self._source(tensor)
+            if into is not output:
+                back.append((output, into))
+            used += [into, source]
+            call, each = shared_call(kind, output.dtype, seconds=seconds, **reduction)
+            calls.append((call, source.data_ptr(), into.data_ptr(), block * each))
+        return self._run(calls, used, back)
 
     def all_to_allv(self, output, tensor, counts, limit):
-        return self._blocks("all_to_allv", [output], [tensor], limit, send_counts=counts[0], receive_counts=counts[1])
+        into, source = self._target(output), self._source(tensor)
+        return self._different_blocks(into, source, counts, limit, [] if into is output else [(output, into)])
 
     def all_to_all_parts(self, outputs, flat, counts, limit):
         """Into a tensor for each rank; `flat`: what they get, one after the other."""
         into = torch.empty(sum(counts[1]), dtype=flat.dtype, device=flat.device)
-        back = list(zip(outputs, into.split(counts[1])))
-        return self._run([("all_to_allv", (flat, into, *counts), {})], [flat, into], limit, back)
+        return self._different_blocks(into, flat, counts, limit, list(zip(outputs, into.split(counts[1]))))
 
-    def gather_parts(self, outputs, tensor, root, limit):
-        """Into a tensor for each rank, at the root; elsewhere `outputs` is None."""
-        source = self._source(tensor)
-        into = None if outputs is None else torch.empty(len(outputs) * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
-        back = [] if outputs is None or not tensor.numel() else list(zip(outputs, into.chunk(len(outputs))))
-        return self._run([("gather", (source, into), {"root": root})], [source] if into is None else [into, source], limit, back)
-
-    def scatter(self, output, flat, root, limit):
-        """`flat`: the root's blocks one after the other; elsewhere None."""
-        out = output.detach() if _is_plain(output) else torch.empty_like(output, memory_format=torch.contiguous_format)
-        back = [] if out.data_ptr() == output.data_ptr() else [(output, out)]
-        return self._run([("scatter", (flat, out), {"root": root})], [out] if flat is None else [flat, out], limit, back)
-
-    def message(self, what, tensor, rank):
-        if (what, rank) not in self._between:
-            self._between[what, rank] = self._cuda.Stream(device=self.device)
-        receives = what == "receive"
-        memory = self._source(tensor) if not receives or _is_plain(tensor) else torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        back = [(tensor, memory)] if receives and not _is_plain(tensor) else []
-        return self._run([("stream_messages", ([(what, memory, rank)],), {})], [memory], None, back, self._between[what, rank])
-
-    def _blocks(self, what, outputs, inputs, limit, **options):
-        into = [output.detach() if _is_plain(output) else torch.empty_like(output, memory_format=torch.contiguous_format) for output in outputs]
-        sources = [self._source(tensor) for tensor in inputs]
-        back = [(output, out) for output, out in zip(outputs, into) if not _is_plain(output)]
-        return self._run([(what, (source, out), options) for source, out in zip(sources, into)], [*into, *sources], limit, back)
+    def _different_blocks(self, into, source, counts, limit, back):
+        if into.dtype is not source.dtype:
+            raise errors._of("invalid_argument", f"all_to_all: elements of {source.dtype}, and an output of {into.dtype}")
+        call, _ = made_call("all_to_allv", source.dtype, seconds=seconds_of(limit), counts=counts)
+        return self._run([(call, source.data_ptr(), into.data_ptr(), 0)], [into, source], back)
 
     def all_gather_parts(self, outputs, tensor, limit):
         """Into a tensor for each rank."""
-        into = torch.empty(len(outputs) * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        return self._parts("all_gather", outputs, tensor, limit, 0)
+
+    def gather_parts(self, outputs, tensor, root, limit):
+        """Into a tensor for each rank, at the root; elsewhere `outputs` is None."""
+        return self._parts("gather", outputs, tensor, limit, root)
+
+    def _parts(self, kind, outputs, tensor, limit, root):
         source = self._source(tensor)
+        call, each = shared_call(kind, tensor.dtype, root=root, seconds=seconds_of(limit))
+        if outputs is None:
+            return self._run([(call, source.data_ptr(), 0, tensor.numel() * each)], [source])
+        into = torch.empty(len(outputs) * tensor.numel(), dtype=tensor.dtype, device=tensor.device)
         back = list(zip(outputs, into.chunk(len(outputs)) if tensor.numel() else []))
-        return self._run([("all_gather", (source, into), {})], [into, source], limit, back)
+        return self._run([(call, source.data_ptr(), into.data_ptr(), tensor.numel() * each)], [into, source], back)
+
+    def scatter(self, output, flat, root, limit):
+        """`flat`: the root's blocks one after the other; elsewhere None."""
+        if flat is not None and (flat.dtype is not output.dtype or flat.numel() != output.numel() * self._communicator.size):
+            told = f"{flat.numel()} elements of {flat.dtype} are no blocks of {output.numel()} of {output.dtype} for {self._communicator.size} ranks"
+            raise errors._of("invalid_argument", f"scatter: {told}")
+        into = self._target(output)
+        call, each = shared_call("scatter", output.dtype, root=root, seconds=seconds_of(limit))
+        calls = [(call, 0 if flat is None else flat.data_ptr(), into.data_ptr(), output.numel() * each)]
+        return self._run(calls, [into] if flat is None else [flat, into], [] if into is output else [(output, into)])
 
     def barrier(self, limit):
-        return self._run([("barrier", (), {})], [], limit, [])
+        return self._run([(shared_call("barrier", torch.uint8, seconds=seconds_of(limit))[0], 0, 0, 0)], [])
+
+    def message(self, what, tensor, rank):
+        side = self._between.get((what, rank))
+        if side is None:
+            side = self._between.setdefault((what, rank), Side(self._communicator, self._cuda, self.device))
+        receives = what == "receive"
+        memory = self._target(tensor) if receives else self._source(tensor)
+        back = [(tensor, memory)] if receives and memory is not tensor else []
+        return self._run([(memory.data_ptr(), memory.numel() * memory.element_size(), rank, receives)], [memory], back, side, side.run_messages)
 
     @staticmethod
     def _source(tensor):
         return tensor if _is_plain(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
 
-    def _run(self, calls, tensors, limit, back, stream=None):
-        seconds = None if limit is None or limit.total_seconds() <= 0 else limit.total_seconds()
-        cuda, stream = self._cuda, stream or self._stream
-        with self._lock:
-            captured = cuda.is_current_stream_capturing()
-            self._ahead.record(cuda.current_stream(self.device))
-            stream.wait_event(self._ahead)
-            try:
-                for what, arguments, options in calls:
-                    getattr(self._communicator, what)(*arguments, timeout=seconds, stream=stream, **options)
-            except errors.Error as failed:
-                raise as_runtime_error(failed)
-            if back:
-                with cuda.stream(stream), torch.no_grad():
-                    for tensor, copy in back:
-                        tensor.detach().copy_(copy.view(tensor.shape))
-            for tensor in [*tensors, *(tensor for tensor, _ in back)]:  # the allocator gives their memory to nobody before the stream has come past
-                tensor.record_stream(stream)
-            done = cuda.Event()
-            done.record(stream)
-            if not captured:
-                self._last[stream] = done
-        return done, captured
+    @staticmethod
+    def _target(tensor):
+        return tensor if _is_plain(tensor) else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+    def _run(self, what, tensors, back=(), side=None, enqueue=None):
+        """Enqueues it behind what the caller's current stream has, and then the copies of `back`: (into, from) of each."""
+        side = side or self._own
+        try:
+            done = (enqueue or side.run)(self._current(self.device), what)
+        except errors.Error as failed:
+            raise as_runtime_error(failed)
+        stream = side.stream
+        if back:
+            with self._cuda.stream(stream), torch.no_grad():
+                for tensor, copy in back:
+                    tensor.detach().copy_(copy.view(tensor.shape))
+                    tensor.record_stream(stream)
+            done.record()
+        for tensor in tensors:  # the allocator gives their memory to nobody before the stream has come past
+            tensor.record_stream(stream)
+        if not done.captured:
+            side.newest = done
+        return side, done
 
     # ---- what came of it ----
 
-    def check(self):
-        """Raises what has ended the communicator, as far as that is known."""
-        if (failed := self._communicator.failure) is not None:
-            raise as_runtime_error(failed)
-
     def follow(self, done):
-        """What the caller's current stream gets from here on waits for the collective."""
-        self._cuda.current_stream(self.device).wait_event(done)
+        """What the caller's current stream gets from here on waits for it. Raises what has ended the communicator, as far as that is known."""
+        try:
+            done.stream_wait(self._current(self.device))
+        except errors.Error as failed:
+            raise as_runtime_error(failed)
 
     def wait(self, done, seconds=None):
         """Waits on the host, and raises how it has failed."""
@@ -263,18 +301,13 @@ class GpuSide:
         except errors.Error as failed:
             raise as_runtime_error(failed)
 
-    def future(self, result):
-        """A future of CUDA: whose waiter's stream waits for what the group's stream has now."""
-        made = torch.futures.Future(devices=[torch.device("cuda", self.device)])
-        with self._cuda.stream(self._stream):
-            made.set_result(result)
-        return made
-
     def drain(self, seconds=None):
         """Returns once no kernel of the group runs, each of which ends at its deadline at the latest, or after so long."""
-        for last in list(self._last.values()):
+        for side in [self._own, *self._between.values()]:
+            if side is None or side.newest is None:
+                continue
             try:
-                self.wait(last, seconds)
+                self.wait(side.newest, seconds)
             except errors.Error:
                 pass  # who waited for the work has heard of it
 
@@ -282,18 +315,17 @@ class GpuSide:
 class StreamWork(FairwayWork):
     """Of collectives on the GPU. wait() makes the current stream wait, not the host; with a timeout, and of a barrier, the host too."""
 
-    def __init__(self, group, side, ran, result, on_host=False):
-        super().__init__(group, [], result)
-        self._side, self._on_host = side, on_host
-        self._done, self._captured = ran
+    def __init__(self, group, ran, result, on_host=False):
+        Work.__init__(self)  # of FairwayWork's it has no operations to end
+        self._group, self._result, self._on_host, self._future = group, result, on_host, None
+        self._side, self._done = ran
 
     def _end(self, timeout=None):
         ended = True
         try:
-            self._side.check()
-            self._side.follow(self._done)
-            if not self._captured and (timeout is not None or self._on_host):
-                self._side.wait(self._done, timeout)
+            self._group.gpu.follow(self._done)
+            if (timeout is not None or self._on_host) and not self._done.captured:
+                self._group.gpu.wait(self._done, timeout)
         except errors.Error as error:
             ended = not isinstance(error, errors.TimedOut)
             raise
@@ -302,10 +334,9 @@ class StreamWork(FairwayWork):
                 self._group._kept.pop(id(self), None)
 
     def is_completed(self):
-        return self._captured or self._done.query()
+        return self._done.captured or self._done.query()
 
     def get_future(self):
-        with self._lock:
-            if self._future is None:
-                self._future = self._side.future(self._result)
-            return self._future
+        if self._future is None:  # two threads may make one each, of which any is right
+            self._future = self._side.future(self._result)
+        return self._future

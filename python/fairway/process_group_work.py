@@ -34,7 +34,10 @@ def _gpus(result):
     return list({gpu for one in result or () for gpu in _gpus(one)})
 
 
-class FairwayWork(dist.Work if hasattr(dist, "Work") else torch._C._distributed_c10d.Work):
+Work = dist.Work if hasattr(dist, "Work") else torch._C._distributed_c10d.Work
+
+
+class FairwayWork(Work):
     """What a collective of the group returns; done once its operations are and `finish` has put the results in place."""
 
     def __init__(self, group, operations, result, finish=None):

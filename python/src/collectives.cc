@@ -1,6 +1,7 @@
 #include "group.h"
 #include "memory.h"
 #include "module.h"
+#include "side_stream.h"
 
 // What Python sees of communicators: numbers and addresses. fairway/communicator.py makes them of arrays.
 namespace fairway::python {
@@ -94,11 +95,6 @@ py::tuple look_at(py::handle object, const std::string& name, bool written, bool
   return py::make_tuple(address, bytes, elements.first, item, counts, PyView{std::move(view)});
 }
 
-// One call, and the blocks of all_to_allv, which it borrows: so it stays where it is.
-struct PyCall {
-  Collective call;
-  std::array<std::vector<std::size_t>, 4> blocks;
-};
 using Counts = std::vector<std::size_t>;
 
 std::shared_ptr<PyCall> call_of(const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
@@ -117,7 +113,7 @@ std::shared_ptr<PyCall> call_of(const std::string& kind, std::uintptr_t input, s
   call.factor = factor;
   call.root = root;
   call.algorithm = choice<Algorithm>(algorithm, "algorithm", kAlgorithms);
-  if (timeout) call.timeout = std::max(timeout_of(timeout), Timeout{1});
+  call.timeout = limit_of(timeout);
   call.reproducible = reproducible;
   call.local_completion = local_completion;
   made->blocks = {std::move(send_counts), std::move(send_offsets), std::move(receive_counts),
@@ -146,14 +142,12 @@ void stream_run(Group& group, const std::shared_ptr<PyCall>& of, std::uintptr_t 
   group.in_turn([=](Communicator& c) { return c.stream_run(of->call, reinterpret_cast<void*>(stream)); }, true);
 }
 
-// (address, bytes, rank, whether it is received) of each.
-void stream_messages(Group& group, const std::vector<std::tuple<std::uintptr_t, std::size_t, int, bool>>& messages,
-                     std::optional<double> timeout, std::uintptr_t stream) {
-  std::vector<StreamMessage> all;
-  for (const auto& [address, bytes, peer, receives] : messages)
-    all.push_back({reinterpret_cast<void*>(address), bytes, peer, receives});
-  const Timeout limit = timeout ? std::max(timeout_of(timeout), Timeout{1}) : Timeout{0};
-  group.in_turn([=](Communicator& c) { return c.stream_messages(all, reinterpret_cast<void*>(stream), limit); }, true);
+void stream_messages(Group& group, const MessageTuples& messages, std::optional<double> timeout,
+                     std::uintptr_t stream) {
+  const Timeout limit = limit_of(timeout);
+  group.in_turn([=, all = messages_of(messages)](
+                    Communicator& c) { return c.stream_messages(all, reinterpret_cast<void*>(stream), limit); },
+                true);
 }
 
 // Who would do it, and why. `captured`: in a graph.
@@ -274,11 +268,8 @@ void bind_collectives(py::module_& module) {
                              [](Group& g) -> py::object {
                                const CollectiveFailure why = g.failure();
                                if (why.status) return py::none();
-                               Job job;
-                               job.status = why.status;
-                               job.failure = why;
                                try {
-                                 return result_of(job);
+                                 raise_failed(why.status, why);
                                } catch (py::error_already_set& error) {
                                  return error.value();
                                }
@@ -306,6 +297,7 @@ void bind_collectives(py::module_& module) {
       .def("start", &start)
       .def("run_all", &run_all);
   py::class_<PyCall, std::shared_ptr<PyCall>>(module, "_Call").def(py::init(&call_of));
+  bind_side_streams(module);
   py::class_<GpuOptions>(module, "_GpuOptions").def(py::init(&gpu_options));
   module.def("_look_at", &look_at);
   module.def("_detect_ranks", [](const std::vector<std::string>& environment) {

@@ -360,13 +360,27 @@ CollectiveFailure Group::failure() {
   return failure_;
 }
 
+void Group::check_failure() {
+  CollectiveFailure why;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.status) return;
+    why = failure_;
+  }
+  raise_failed(why.status, why);
+}
+
 py::object result_of(const Job& job) {
-  if (job.status) return job.result;
-  const py::object error = exception_of(job.status);
-  if (!job.failure.status) {
-    error.attr("rank") = job.failure.rank < 0 ? py::object(py::none()) : py::object(py::int_(job.failure.rank));
-    error.attr("operation") = job.failure.operation;
-    error.attr("phase") = job.failure.phase;
+  if (!job.status) raise_failed(job.status, job.failure);
+  return job.result;
+}
+
+void raise_failed(const Status& status, const CollectiveFailure& failure) {
+  const py::object error = exception_of(status);
+  if (!failure.status) {
+    error.attr("rank") = failure.rank < 0 ? py::object(py::none()) : py::object(py::int_(failure.rank));
+    error.attr("operation") = failure.operation;
+    error.attr("phase") = failure.phase;
   }
   PyErr_SetObject(py::type::handle_of(error).ptr(), error.ptr());
   throw py::error_already_set();

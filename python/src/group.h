@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -8,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "fairway/collectives.h"
@@ -32,6 +34,12 @@ struct Job {
   // With the interpreter's lock only. `keep`: the memory's owners.
   py::object keep = py::none(), result = py::none();
   std::vector<py::object> callbacks;
+};
+
+// One call, and the blocks of all_to_allv, which it borrows: so it stays where it is.
+struct PyCall {
+  Collective call;
+  std::array<std::vector<std::size_t>, 4> blocks;
 };
 
 // A communicator as Python holds it. Jobs run one after the other, in the order of their start: on the group's own
@@ -62,6 +70,8 @@ class Group : public std::enable_shared_from_this<Group> {
   // A call that comes in its turn, once what was started before has ended; on this thread at once, if nothing waits and
   // the call is short. Raises what it ends with.
   void in_turn(std::function<Status(Communicator&)> call, bool is_short);
+  // Raises what has ended the communicator, as far as that is known.
+  void check_failure();
   // In their turn, too. `memory` owns what a window shows: other ranks may read there until the window ends, or the
   // communicator does, whichever Python objects are left. Returns the window's number.
   std::uint64_t register_window(std::uintptr_t address, std::uint64_t size_bytes, py::object memory);
@@ -89,6 +99,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void reap();  // callbacks of jobs that have ended, and the end of what they kept
   void reap_as_worker();
   void look_at_streams(Lock& lock);
+  bool begins_now();
   static constexpr auto kWatch = std::chrono::milliseconds(20);  // how often
 
   const std::shared_ptr<Session> session_;
@@ -122,6 +133,12 @@ class Group : public std::enable_shared_from_this<Group> {
 
 // Raises what the job ended with, or gives its result.
 py::object result_of(const Job& job);
+[[noreturn]] void raise_failed(const Status& status, const CollectiveFailure& failure);
+// (address, bytes, rank, whether it is received) of each message.
+using MessageTuples = std::vector<std::tuple<std::uintptr_t, std::size_t, int, bool>>;
+std::vector<StreamMessage> messages_of(const MessageTuples& messages);
+// Of an operation, in seconds; none: the communicator's.
+Timeout limit_of(std::optional<double> seconds);
 void bind_collectives(py::module_& module);
 
 }  // namespace fairway::python

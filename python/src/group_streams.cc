@@ -6,32 +6,39 @@
 // A group's operations on CUDA streams: they are enqueued in their turn, and looked at.
 namespace fairway::python {
 
+bool Group::begins_now() {
+  const std::lock_guard lock(mutex_);
+  if (stop_ || running_ || !queue_.empty()) return false;
+  return running_ = true;
+}
+
 void Group::in_turn(std::function<Status(Communicator&)> call, bool is_short) {
   (void)session_->engine();
-  const auto job = std::make_shared<Job>();
-  job->whole = [call = std::move(call), own = job.get()](Communicator& communicator) {
-    Status status = call(communicator);
-    if (!status) own->failure = communicator.failure();
-    return status;
-  };
-  const bool now = [&] {
-    const std::lock_guard lock(mutex_);
-    if (!is_short || stop_ || running_ || !queue_.empty()) return false;
-    return running_ = true;
-  }();
-  if (now) {
-    const py::gil_scoped_release unlocked;
-    (void)run(*job, true);
-    const std::lock_guard lock(mutex_);
-    running_ = false;
-    if (!job->failure.status) failure_ = job->failure;
-    if (!queue_.empty() || stop_) wake_.notify_one();
-    ended_.notify_all();
-  } else {
+  if (!is_short || !begins_now()) {
+    const auto job = std::make_shared<Job>();
+    job->whole = [call = std::move(call), own = job.get()](Communicator& communicator) {
+      Status status = call(communicator);
+      if (!status) own->failure = communicator.failure();
+      return status;
+    };
     start(job, true);
     check(wait(job, Deadline(std::nullopt)));
+    (void)result_of(*job);
+    return;
   }
-  (void)result_of(*job);
+  Status status;
+  CollectiveFailure failure;
+  {
+    const py::gil_scoped_release unlocked;
+    status = call(*communicator_);
+    if (!status) failure = communicator_->failure();
+    const std::lock_guard lock(mutex_);
+    running_ = false;
+    if (!failure.status) failure_ = failure;
+    if (!queue_.empty() || stop_) wake_.notify_one();
+    ended_.notify_all();
+  }
+  if (!status) raise_failed(status, failure);
 }
 
 // Python code may run where `shown` or `ends` goes, so that is behind the last use of the list.
@@ -80,6 +87,17 @@ void Group::look_at_streams(Lock& lock) {
     watches_ = false;
   }
   ended_.notify_all();
+}
+
+std::vector<StreamMessage> messages_of(const MessageTuples& messages) {
+  std::vector<StreamMessage> all;
+  for (const auto& [address, bytes, peer, receives] : messages)
+    all.push_back({reinterpret_cast<void*>(address), bytes, peer, receives});
+  return all;
+}
+
+Timeout limit_of(std::optional<double> seconds) {
+  return seconds ? std::max(timeout_of(seconds), Timeout{1}) : Timeout{0};
 }
 
 }  // namespace fairway::python

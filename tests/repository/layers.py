@@ -33,7 +33,7 @@ ALLOWED = {
     # What describes machines, diagnoses and simulates them, beside the public headers; never the engine, control or a
     # transport. The plugin's declarations of NCCL's tables: `fairway nccl` loads it as NCCL does.
     "tools": ["core", "sys", "topology", "predict", "render", "sim", "doctor", "nccl_net"],
-    # One function of sys: how much memory there is, which the library keeps to itself.
+    # What the library keeps to itself: how much memory there is, and the driver's table, for events of streams.
     "python": ["sys"],
     "bench": [],
     # Ten thousand sessions in one process: workers without an engine around them.

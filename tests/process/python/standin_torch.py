@@ -1,5 +1,6 @@
 """torch.cuda and its tensors, as far as the backend "fairway" looks at them, on a driver that stands in for CUDA's."""
 
+import contextlib
 import ctypes
 import types
 
@@ -58,6 +59,14 @@ class Cuda:
     def current_stream(self, device):
         return self.current
 
+    @contextlib.contextmanager
+    def stream(self, stream):
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
     def Stream(self, device):
         return Stream(self.gpu)
 
@@ -68,7 +77,7 @@ class Cuda:
 class Tensor:
     """Of a GPU; contiguous."""
 
-    layout = torch.strided
+    layout, is_cuda = torch.strided, True
 
     def __init__(self, cuda, values):
         values = np.asarray(values)
@@ -78,6 +87,9 @@ class Tensor:
         self.memory = cuda.gpu.allocate(values.nbytes, values.tobytes())
         self.recorded = []
         self.__cuda_array_interface__ = {"shape": values.shape, "typestr": values.dtype.str, "data": (self.memory.address, False), "version": 3}
+
+    def get_device(self):
+        return self.device.index
 
     def detach(self):
         return self
@@ -92,6 +104,9 @@ class Tensor:
 
     def numel(self):
         return int(np.prod(self.shape))
+
+    def element_size(self):
+        return self._numpy.itemsize
 
     def dim(self):
         return len(self.shape)

@@ -1,54 +1,8 @@
 """The backend "fairway" on GPU tensors: on a driver that stands in for CUDA's, with stand-ins for torch's tensors and streams."""
 
-import importlib.util
-import os
 import unittest
 
-import ranks
-
-HAVE = importlib.util.find_spec("torch") is not None
-
-PRELUDE = (
-    ranks.PRELUDE
-    + """
-import datetime, signal, types, warnings
-import numpy as np
-import torch, torch.distributed as dist
-import fairway.torch
-from fairway.process_group import FairwayProcessGroup
-from fairway.process_group_gpu import GpuSide
-from standin_gpu import Gpu
-import standin_torch
-rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-cuda = standin_torch.Cuda(Gpu(rank), rank, os.environ.get("SHOWN"))
-T = lambda values, dtype="float32": standin_torch.Tensor(cuda, np.asarray(values, dtype))
-same = np.testing.assert_array_equal
-SUM = dist.ReduceOp.SUM
-class Premul:
-    def __init__(self, factor):
-        self.factor = factor
-    def __eq__(self, op):
-        return op == dist.ReduceOp.PREMUL_SUM
-    def __getstate__(self):
-        return dist.ReduceOp.PREMUL_SUM, self.factor
-def options(**given):
-    return types.SimpleNamespace(timeout=datetime.timedelta(milliseconds=-1), reduceOp=given.pop("op", SUM), **given)
-def grouped(communicator):
-    group = FairwayProcessGroup(communicator)
-    group.gpu = GpuSide(communicator, cuda)
-    return group
-def begin(timeout=20.0):
-    return grouped(joined(timeout, transports=["shm", "cuda"]))
-def fails(kind, words, call):
-    try:
-        call()
-    except kind as error:
-        expect(words in str(error), words, str(error))
-        return error
-    expect(False, "no error", words)
-"""
-)
-
+from torch_ranks import HAVE, TorchRanks
 
 @unittest.skipUnless(HAVE, "torch is not installed (apt-get install python3-torch)")
 class WhyStage(unittest.TestCase):
@@ -65,11 +19,7 @@ class WhyStage(unittest.TestCase):
         self.assertEqual(why_stage([made(), made(stage=True)]), "rank 1 has FAIRWAY_TORCH_STAGE set")
 
 
-@unittest.skipUnless(HAVE and os.environ.get("FAIRWAY_CUDA_DRIVER"), "torch is not installed, or FAIRWAY_CUDA_DRIVER names no stand-in")
-class TorchStreams(unittest.TestCase):
-    def run_ranks(self, script, size, environment=None, **options):
-        return ranks.run(self, script, size, {"FAIRWAY_STANDIN_DEVICES": "4", **(environment or {})}, prelude=PRELUDE, timeout=120, **options)
-
+class TorchStreams(TorchRanks):
     def test_collectives_run_behind_the_current_stream_and_it_waits_for_them(self):
         self.run_ranks(
             """
@@ -92,7 +42,7 @@ class TorchStreams(unittest.TestCase):
             fails(fairway.TimedOut, "goes on", lambda: work.wait(datetime.timedelta(seconds=0.1)))
             expect(work.wait())  # at once
             cuda.gpu.copy(cuda.current.cuda_stream, seen.memory, late.memory, 48)
-            expect(not work.is_completed() and late.recorded == [group.gpu._stream])
+            expect(not work.is_completed() and late.recorded == [group.gpu._own.stream])
             gate.value = 1
             cuda.current.synchronize()
             same(seen.numpy(), total)
@@ -162,7 +112,7 @@ class TorchStreams(unittest.TestCase):
             x, out = T(mine(rank)), T(np.zeros(each))
             window = group.register_window(x)  # the first use of the GPUs: they meet here
             expect(window.nbytes == x.numpy().nbytes and group.gpu.device == rank, window)
-            told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._stream)
+            told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._own.stream)
             expect("window" in told, told)
             group._reduce_scatter_base(out, x, options()).wait()
             cuda.current.synchronize()
@@ -196,7 +146,7 @@ class TorchStreams(unittest.TestCase):
             expect(group.gpu.device is None and not group.gpu.reason)
             group.gpu.set_options({"windows_from": 64, "nccl": "never", "meet_from": 0})
             window = group.register_window(x)
-            told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._stream)
+            told = group.communicator.explain_stream("reduce_scatter", x, out, stream=group.gpu._own.stream)
             expect("in window" in told, told)
             group._reduce_scatter_base(out, x, options()).wait()
             group.barrier(options()).wait()
