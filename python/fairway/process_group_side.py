@@ -14,7 +14,8 @@ _Future = torch._C.Future
 
 def made_call(kind, dtype, op="", factor=1.0, root=0, seconds=None, counts=()):
     """A call that has no memory yet, and how many of its elements one of the dtype is. `counts`: what all_to_allv sends and receives."""
-    element, each = _element_of(str(dtype)[6:], torch.empty(0, dtype=dtype).element_size(), kind, op, "tensor")
+    item = dtype.itemsize if hasattr(dtype, "itemsize") else torch.empty(0, dtype=dtype).element_size()  # 1.13 has none
+    element, each = _element_of(str(dtype)[6:], item, kind, op, "tensor")
     blocks = []
     for of_ranks in counts:
         sizes = [count * each for count in of_ranks]

@@ -217,7 +217,8 @@ Status GpuCalls::check_call(const Collective& call) const {
   const Uses uses = uses_of(call, rank());
   if (uses.input)
     if (Status status = on_gpus_->check_memory(call.input, "input"); !status) return status;
-  return uses.output ? on_gpus_->check_memory(call.output, "output") : Status();
+  const bool in_place = uses.input && call.output == call.input;
+  return uses.output && !in_place ? on_gpus_->check_memory(call.output, "output") : Status();
 }
 
 Status GpuCalls::run(const Collective& call, void* stream) {

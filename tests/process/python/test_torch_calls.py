@@ -39,6 +39,33 @@ class TorchCalls(TorchRanks):
             2,
         )
 
+    def test_a_call_takes_few_functions_of_python(self):
+        """In a training step, whose caches are cold, each of them is microseconds."""
+        self.run_ranks(
+            """
+            import fairway.process_group_side as side
+            class Future:
+                def __init__(self, gpus): pass
+                def set_result(self, result): pass
+            side._Future = Future
+            group = begin()
+            package, x, given = os.path.dirname(fairway.__file__), T([1.0]), dist.AllreduceOptions()
+            def functions_of(call):
+                seen = []
+                sys.setprofile(lambda frame, event, _: event == "call" and seen.append(frame.f_code))
+                result = call()
+                sys.setprofile(None)
+                return result, [code.co_name for code in seen if os.path.dirname(code.co_filename) == package]
+            group.allreduce([x], given).wait()
+            work, called = functions_of(lambda: group.allreduce([x], given))
+            _, futures = functions_of(work.get_future)
+            _, waits = functions_of(work.wait)
+            expect(len(called) <= 15 and len(futures) <= 2 and len(waits) <= 4, called, futures, waits)
+            group.shutdown()
+            """,
+            1,
+        )
+
     def test_threads_may_share_a_group(self):
         self.run_ranks(
             """
