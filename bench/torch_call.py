@@ -11,11 +11,11 @@ GPU; on CPUs wait() is the collective itself. Medians, and the tenth and ninetie
 import argparse
 import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
+
+from rank_processes import report_of
 
 METHODS = ("allreduce", "get_future", "wait")
 
@@ -70,24 +70,8 @@ def worker(arguments):
 
 def run(backend, arguments):
     """What rank 0 of one measurement reports."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(arguments.ranks), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, "--worker", "--backends", backend, "--calls", str(arguments.calls)]
-    command += ["--bytes", str(arguments.bytes), "--walk-mib", str(arguments.walk_mib), *["--gpus"] * arguments.gpus]
-    processes = [
-        subprocess.Popen(command, env={**base, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(arguments.ranks)
-    ]
-    said, reports = "", []
-    for rank, process in enumerate(processes):
-        out, complaint = process.communicate(timeout=600)
-        reports += [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-        if process.returncode != 0:
-            said += f"rank {rank} ended with {process.returncode}: {complaint}\n"
-    if said or len(reports) != 1:
-        raise SystemExit(f"{backend}: {said or 'no report'}")
-    return reports[0]
+    given = ["--backends", backend, "--calls", arguments.calls, "--bytes", arguments.bytes, "--walk-mib", arguments.walk_mib]
+    return report_of(backend, __file__, given + ["--gpus"] * arguments.gpus, arguments.ranks)
 
 
 def summary(seconds):

@@ -14,11 +14,11 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import statistics
-import subprocess
 import sys
 import time
+
+from rank_processes import report_of
 
 LENGTH, BATCH, RATE = 64, 8, 0.02  # a larger rate makes a difference of rounding grow with each step
 
@@ -128,27 +128,11 @@ def worker(arguments):
 
 def run(backend, arguments):
     """One training; what its rank 0 reports."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(arguments.ranks), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, "--worker", "--backends", backend, "--steps", str(arguments.steps)]
-    command += ["--width", str(arguments.width), "--layers", str(arguments.layers), *["--gpus"] * arguments.gpus]
+    given = ["--backends", backend, "--steps", arguments.steps, "--width", arguments.width, "--layers", arguments.layers]
+    given += ["--gpus"] * arguments.gpus + ["--profile"] * arguments.profile
     if arguments.kill is not None:
-        command += ["--kill", str(arguments.kill)]
-    command += ["--profile"] * arguments.profile
-    processes = [
-        subprocess.Popen(command, env={**base, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(arguments.ranks)
-    ]
-    said, reports = "", []
-    for rank, process in enumerate(processes):
-        out, complaint = process.communicate(timeout=600)
-        reports += [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-        if process.returncode != (-signal.SIGKILL if rank == arguments.kill else 0):
-            said += f"rank {rank} ended with {process.returncode}: {complaint}\n"
-    if said or len(reports) != 1:
-        raise SystemExit(f"{backend}: {said or 'no report'}")
-    return reports[0]
+        given += ["--kill", arguments.kill]
+    return report_of(backend, __file__, given, arguments.ranks, lambda rank: -signal.SIGKILL if rank == arguments.kill else 0)
 
 
 def main():

@@ -336,8 +336,8 @@ class FairwayProcessGroup(dist.ProcessGroup):
             if rows % self.size():
                 raise errors._of("invalid_argument", f"all_to_all: {rows} rows are no {self.size()} equal parts; give split sizes")
             splits = [rows // self.size()] * self.size()
-        if len(splits) != self.size() or sum(splits) != rows:
-            raise errors._of("invalid_argument", f"all_to_all: split sizes {list(splits)} are not {self.size()} that add up to {rows} rows")
+        if len(splits) != self.size() or sum(splits) != rows or min(splits) < 0:
+            raise errors._of("invalid_argument", f"all_to_all: split sizes {list(splits)} are not {self.size()}, none below 0, that add up to {rows} rows")
         return [split * (tensor.numel() // rows if rows else 0) for split in splits]
 
     def alltoall(self, output_tensors, input_tensors, opts=None):

@@ -23,6 +23,18 @@ def expect(condition, *what):
 """
 
 
+# For a prelude that has expect().
+FAILS = """
+def fails(kind, words, call):
+    try:
+        call()
+    except kind as error:
+        expect(words in str(error), words, str(error))
+        return error
+    expect(False, "no error", words)
+"""
+
+
 def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))

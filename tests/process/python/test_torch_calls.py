@@ -171,6 +171,7 @@ class TorchCalls(TorchRanks):
             fails(no, "not 2 and 1 equal", lambda: group._reduce_scatter_base(x, short, options()))
             fails(no, "equal blocks", lambda: group.alltoall_base(short, T(np.zeros(3)), (), (), options()))
             fails(no, "torch.int32", lambda: group.alltoall_base(counts, whole, [3, 1], [3, 1] if rank == 0 else [1, 3], options()))
+            fails(no, "none below 0", lambda: group.alltoall_base(T(np.zeros(4)), T(np.zeros(4)), [2, 2], [-1, 5], options()))
             fails(no, "dtype bool have no sum", lambda: group.allreduce([T([True], "bool")], options()))
             fails(no, "blocks of 3", lambda: group.gpu.scatter(short, whole, 0, None))
             works = [group.allreduce([x], options()), group._allgather_base(whole, x, options())]

@@ -4,6 +4,7 @@ import unittest
 
 from torch_ranks import HAVE, TorchRanks
 
+
 @unittest.skipUnless(HAVE, "torch is not installed (apt-get install python3-torch)")
 class WhyStage(unittest.TestCase):
     def test_ranks_that_cannot_use_their_gpus_together_say_which_and_why(self):

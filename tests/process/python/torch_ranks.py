@@ -40,14 +40,8 @@ def grouped(communicator):
     return group
 def begin(timeout=20.0):
     return grouped(joined(timeout, transports=["shm", "cuda"]))
-def fails(kind, words, call):
-    try:
-        call()
-    except kind as error:
-        expect(words in str(error), words, str(error))
-        return error
-    expect(False, "no error", words)
 """
+    + ranks.FAILS
 )
 
 
