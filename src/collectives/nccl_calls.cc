@@ -175,6 +175,10 @@ Status NcclCalls::make_group(const Ranks& ranks, const GpuGroup& on, std::shared
       own = watch.status();
   } else {
     own = made.status();
+    if (own.code() == ErrorCode::deadline_exceeded)
+      own = own.with_context(
+          fmt::format("NCCL was not ready after {} ms, half of this communicator's timeout: give it a longer one",
+                      std::chrono::ceil<std::chrono::milliseconds>(ranks.timeout / 2).count()));
   }
   const Status all = ranks.agree(own);
   if (!all && group_) group_->abort();

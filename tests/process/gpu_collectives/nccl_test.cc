@@ -194,6 +194,15 @@ TEST(NcclRefused, WhatOneRankCannotNobodyDoes) {
   }
 }
 
+TEST(NcclRefused, OneThatIsNotReadyInTimeIsToldWithTheRemedy) {
+  FAIRWAY_NEEDS_STANDIN();
+  NcclCase one;
+  one.timeout = 2s;
+  one.environment = {{"FAIRWAY_STANDIN_NCCL_FAILS", "ready"}};
+  const char* const told = "NCCL was not ready after 1000 ms, half of this communicator's timeout: give it a longer one";
+  refused(one, told, told);
+}
+
 // Where NCCL is only a candidate, its failures are no errors.
 TEST(NcclRefused, AndACandidateIsLeftOut) {
   NcclCase one;

@@ -25,7 +25,7 @@
 // process. Sums only; 8 MiB of each rank at most. The first looks at whether a communicator is ready say no.
 //
 // Environment variables: FAIRWAY_STANDIN_NCCL_VERSION: what it says to be. FAIRWAY_STANDIN_NCCL_FAILS: a function, or
-// "FUNCTION:RANK": that one fails with 2.
+// "FUNCTION:RANK": that one fails with 2; "ready": no communicator ever is.
 namespace {
 
 constexpr int kSuccess = 0, kUnhandled = 2, kInvalid = 4, kInProgress = 7;
@@ -250,7 +250,8 @@ int ncclCommGetAsyncError(Comm comm, int* state) {
   for (int other = 0; other < one.ranks; ++other) all = all && one.board->arrived[other] > 0;
   if (all) ::unlink(one.file.c_str());
   *state = !all || (one.not_yet > 0 && one.not_yet-- > 0) ? kInProgress : kSuccess;
-  if (fails("ncclCommGetAsyncError", of(comm).rank) && operations > 17) *state = kUnhandled;
+  if (fails("ready", one.rank)) *state = kInProgress;
+  if (fails("ncclCommGetAsyncError", one.rank) && operations > 17) *state = kUnhandled;
   return kSuccess;
 }
 int ncclCommFinalize(Comm comm) {
