@@ -18,11 +18,11 @@ namespace {
 
 using namespace ran;
 
-const std::string kGpus = "FAIRWAY_CUDA_DRIVER=" FAIRWAY_STANDIN_CUDA " FAIRWAY_STANDIN_DEVICES=3 timeout 250 ";
-const std::string kNccl = "FAIRWAY_NCCL_LIBRARY=" FAIRWAY_STANDIN_NCCL " " + kGpus;
+const std::string kThreeGpus = "FAIRWAY_CUDA_DRIVER=" FAIRWAY_STANDIN_CUDA " FAIRWAY_STANDIN_DEVICES=3 timeout 250 ";
+const std::string kWithNccl = "FAIRWAY_NCCL_LIBRARY=" FAIRWAY_STANDIN_NCCL " " + kThreeGpus;
 const std::string kQuick = " --turns 1 --seconds 0 --json -";
 
-Ran bench(const std::string& options, const std::string& before = kGpus) {
+Ran on_gpus(const std::string& options, const std::string& before = kThreeGpus) {
   return fairway("bench collectives --memory gpu " + options, before);
 }
 
@@ -32,7 +32,7 @@ std::string operations() {
 }
 
 TEST(BenchCollectivesGpu, EveryOperationIsMeasuredAndEveryElementIsRight) {
-  const Ran ran = bench("--ranks 1,2,3 --operation " + operations() + " --size 8,100K" + kQuick);
+  const Ran ran = on_gpus("--ranks 1,2,3 --operation " + operations() + " --size 8,100K" + kQuick);
   ASSERT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "\"memory\": \"gpu\", \"graph\": false"), 63u) << ran.out;
   EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 63u) << ran.out;
@@ -44,7 +44,7 @@ TEST(BenchCollectivesGpu, EveryOperationIsMeasuredAndEveryElementIsRight) {
 
 // More captures than one communicator has room for.
 TEST(BenchCollectivesGpu, InGraphsToo) {
-  const Ran ran = bench("--graph --ranks 2,3 --operation " + operations() + " --size 700" + kQuick);
+  const Ran ran = on_gpus("--graph --ranks 2,3 --operation " + operations() + " --size 700" + kQuick);
   ASSERT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "\"memory\": \"gpu\", \"graph\": true"), 22u) << ran.out;
   EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 22u) << ran.out;
@@ -54,21 +54,21 @@ TEST(BenchCollectivesGpu, InGraphsToo) {
 TEST(BenchCollectivesGpu, EveryTypeAndReductionIsExact) {
   for (const std::string type : {"i8", "bf16", "f8e4m3", "f64"})
     for (const std::string reduction : {"sum", "max", "average"}) {
-      const Ran ran = bench("--ranks 2,3 --operation all_reduce,reduce_scatter --size 700 --type " + type +
+      const Ran ran = on_gpus("--ranks 2,3 --operation all_reduce,reduce_scatter --size 700 --type " + type +
                             " --reduction " + reduction + kQuick);
       ASSERT_EQ(ran.exit, 0) << ran.out;
       EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 4u) << ran.out;
       EXPECT_EQ(count(ran.out, "\"type\": \"" + type + "\", \"reduction\": \"" + reduction + "\""), 4u) << ran.out;
     }
-  const Ran multiplied = bench("--ranks 3 --operation reduce --reduction premul_sum --size 700" + kQuick);
+  const Ran multiplied = on_gpus("--ranks 3 --operation reduce --reduction premul_sum --size 700" + kQuick);
   EXPECT_EQ(count(multiplied.out, "\"wrong\": 0"), 1u) << multiplied.out;
-  const Ran forced = bench("--ranks 3 --algorithm direct --size 700" + kQuick);
+  const Ran forced = on_gpus("--ranks 3 --algorithm direct --size 700" + kQuick);
   EXPECT_EQ(count(forced.out, "\"algorithm\": \"direct\""), 1u) << forced.out;
 }
 
 TEST(BenchCollectivesGpu, InTurnsWithNccl) {
   for (const std::string how : {"", "--graph "}) {
-    const Ran ran = bench(how + "--beside nccl --ranks 2,3 --operation " + operations() + " --size 700" + kQuick, kNccl);
+    const Ran ran = on_gpus(how + "--beside nccl --ranks 2,3 --operation " + operations() + " --size 700" + kQuick, kWithNccl);
     ASSERT_EQ(ran.exit, 0) << ran.out;
     EXPECT_EQ(count(ran.out, "\"tool\": \"fairway\""), 22u) << ran.out;
     EXPECT_EQ(count(ran.out, "\"tool\": \"nccl\", \"version\": \"2.28.9\""), 20u) << ran.out;
@@ -81,9 +81,9 @@ TEST(BenchCollectivesGpu, InTurnsWithNccl) {
 // What NCCL prints where NCCL_DEBUG is set does not come between a rank's answers.
 TEST(BenchCollectivesGpu, RowsAndPictureNameNccl) {
   const std::string picture = testing::TempDir() + "gpu-collectives.svg";
-  const Ran ran = bench("--ranks 2 --size 64K --turns 3 --seconds 0 --graph --beside nccl --svg " + picture +
+  const Ran ran = on_gpus("--ranks 2 --size 64K --turns 3 --seconds 0 --graph --beside nccl --svg " + picture +
                             " --nccl-library " FAIRWAY_STANDIN_NCCL,
-                        "NCCL_DEBUG=INFO " + kGpus);
+                        "NCCL_DEBUG=INFO " + kThreeGpus);
   ASSERT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "NCCL INFO rank "), 2u) << ran.out;
   EXPECT_EQ(count(ran.out, "\nfairway  all_reduce     gpu   2       65536"), 1u) << ran.out;
@@ -100,7 +100,7 @@ TEST(BenchCollectivesGpu, RowsAndPictureNameNccl) {
 
 TEST(BenchCollectivesGpu, WrongElementsAreCounted) {
   const Ran ran =
-      bench("--ranks 2 --size 700 --beside nccl" + kQuick, "FAIRWAY_STANDIN_NCCL_SPOILS=1 " + kNccl);
+      on_gpus("--ranks 2 --size 700 --beside nccl" + kQuick, "FAIRWAY_STANDIN_NCCL_SPOILS=1 " + kWithNccl);
   EXPECT_EQ(ran.exit, 1) << ran.out;
   EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 1u) << "ours: " << ran.out;
   EXPECT_EQ(count(ran.out, "\"wrong\": 2"), 1u) << "an element of each rank: " << ran.out;
@@ -109,14 +109,14 @@ TEST(BenchCollectivesGpu, WrongElementsAreCounted) {
 
 // Two GPUs with 18 links of 26.6 GB/s, of which each sends half of the buffer.
 TEST(BenchCollectivesGpu, WhatJoinsTheGpusSaysWhatToExpect) {
-  const Ran ran = bench("--ranks 2 --operation all_gather --size 1M --machine " FAIRWAY_MACHINES "/h200_x2.json" + kQuick);
+  const Ran ran = on_gpus("--ranks 2 --operation all_gather --size 1M --machine " FAIRWAY_MACHINES "/h200_x2.json" + kQuick);
   ASSERT_EQ(ran.exit, 0) << ran.out;
   const std::size_t at = ran.out.find("\"expected_us\": ");
   ASSERT_NE(at, std::string::npos) << ran.out;
   const double us = std::atof(ran.out.c_str() + at + 15);
   EXPECT_GT(us, 524288 / 478.8e3) << "faster than the links";
   EXPECT_LT(us, 524288 / 300e3);
-  const Ran none = bench("--ranks 2 --size 8 --machine /nowhere/machine.json" + kQuick);
+  const Ran none = on_gpus("--ranks 2 --size 8 --machine /nowhere/machine.json" + kQuick);
   EXPECT_EQ(none.exit, 1) << none.out;
   EXPECT_EQ(count(none.out, "/nowhere/machine.json"), 1u) << none.out;
 }
@@ -145,13 +145,13 @@ TEST(BenchCollectivesGpu, SaysWhatIsMissing) {
     EXPECT_EQ(count(ran.out, words), 1u) << ran.out;
     EXPECT_EQ(count(ran.out, "\n"), 1u) << ran.out;
   };
-  fails(bench("--size 8", "FAIRWAY_CUDA_DRIVER=/none "), "no CUDA: ");
-  fails(bench("--size 8", "FAIRWAY_CUDA_DRIVER=/none "), "--memory host needs no GPU");
-  fails(bench("--size 8 --ranks 2,4"), "4 ranks need a GPU each, and there are 3 here");
-  fails(bench("--size 8 --ranks 2,4"), "take --ranks up to 3");
-  const std::string absent = "FAIRWAY_NCCL_LIBRARY=/nowhere/libnccl.so.2 " + kGpus;
-  fails(bench("--size 8 --beside nccl", absent), "/nowhere/libnccl.so.2 cannot be loaded");
-  fails(bench("--size 8 --beside nccl", absent), "name its file by --nccl-library or FAIRWAY_NCCL_LIBRARY");
+  fails(on_gpus("--size 8", "FAIRWAY_CUDA_DRIVER=/none "), "no CUDA: ");
+  fails(on_gpus("--size 8", "FAIRWAY_CUDA_DRIVER=/none "), "--memory host needs no GPU");
+  fails(on_gpus("--size 8 --ranks 2,4"), "4 ranks need a GPU each, and there are 3 here");
+  fails(on_gpus("--size 8 --ranks 2,4"), "take --ranks up to 3");
+  const std::string absent = "FAIRWAY_NCCL_LIBRARY=/nowhere/libnccl.so.2 " + kThreeGpus;
+  fails(on_gpus("--size 8 --beside nccl", absent), "/nowhere/libnccl.so.2 cannot be loaded");
+  fails(on_gpus("--size 8 --beside nccl", absent), "name its file by --nccl-library or FAIRWAY_NCCL_LIBRARY");
 }
 
 // A rank's process of the run whose environment has this; 0: there is none yet.
@@ -182,7 +182,7 @@ Disturbed disturbed(const std::string& options, int signal, const std::string& b
   const std::string mark = "FAIRWAY_TEST_MARK=" + std::to_string(::getpid()) + "-" + std::to_string(signal) +
                            std::to_string(options.size());
   auto run = std::async(std::launch::async, [&] {
-    return bench("--ranks 2 --size 8,64 --turns 1000 --seconds 0.05 " + options, mark + " " + before);
+    return on_gpus("--ranks 2 --size 8,64 --turns 1000 --seconds 0.05 " + options, mark + " " + before);
   });
   pid_t rank = 0;
   for (int i = 0; i < 3000 && rank == 0; ++i) {
@@ -202,7 +202,7 @@ Disturbed disturbed(const std::string& options, int signal, const std::string& b
 // By our kernels, and in NCCL, whose calls wait for ever.
 TEST(BenchCollectivesGpu, ARankThatDiesEndsTheRun) {
   for (const std::string beside : {"", "--beside nccl "}) {
-    const Disturbed done = disturbed(beside, SIGKILL, kNccl);
+    const Disturbed done = disturbed(beside, SIGKILL, kWithNccl);
     EXPECT_EQ(done.ran.exit, 1) << done.ran.out;
     EXPECT_EQ(count(done.ran.out, "rank 1: it ended by Killed"), 1u) << done.ran.out;
     EXPECT_LT(done.seconds, 20) << done.ran.out;
@@ -211,15 +211,15 @@ TEST(BenchCollectivesGpu, ARankThatDiesEndsTheRun) {
 
 TEST(BenchCollectivesGpu, CtrlCEndsARunWhoseRankHangs) {
   const Disturbed done = disturbed("--beside nccl --json -", SIGSTOP,
-                                   "timeout -s INT --preserve-status 6 env " + kNccl);
+                                   "timeout -s INT --preserve-status 6 env " + kWithNccl);
   EXPECT_EQ(done.ran.exit, 130) << done.ran.out;
   EXPECT_EQ(count(done.ran.out, "\"complete\": false"), 1u) << done.ran.out;
   EXPECT_LT(done.seconds, 40) << done.ran.out;
 }
 
 TEST(BenchCollectivesGpu, CtrlCKeepsTheRowsSoFar) {
-  const Ran ran = bench("--ranks 2 --seconds 1 --size 8,64,512,4K,8K,16K,32K --turns 3 --csv /dev/null --json -",
-                        "timeout -s INT --preserve-status 7 env " + kGpus);
+  const Ran ran = on_gpus("--ranks 2 --seconds 1 --size 8,64,512,4K,8K,16K,32K --turns 3 --csv /dev/null --json -",
+                        "timeout -s INT --preserve-status 7 env " + kThreeGpus);
   EXPECT_EQ(ran.exit, 130) << ran.out;
   EXPECT_GE(count(ran.out, "\"tool\": \"fairway\""), 1u) << ran.out;
   EXPECT_EQ(count(ran.out, "\"complete\": false"), 1u) << ran.out;
