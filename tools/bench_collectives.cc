@@ -134,7 +134,8 @@ class CollectiveRun {
     std::vector<Beside> beside;
     for (const CollectiveRival& rival : end_.rivals)
       if (does(rival, works.front(), path))
-        beside.push_back({&rival, std::vector<std::vector<double>>(works.size()), std::vector<std::uint64_t>(works.size())});
+        beside.push_back(
+            {&rival, std::vector<std::vector<double>>(works.size()), std::vector<std::uint64_t>(works.size())});
     std::vector<CollectiveRow> ours(works.size());
     std::vector<std::vector<double>> times(works.size());
     const unsigned turns = std::max(1U, options_.turns);

@@ -187,6 +187,7 @@ class RankGroup {
   std::vector<std::unique_ptr<OtherProcess>> ranks_;
   std::chrono::milliseconds patience_{0};
   double join_ms_ = 0;
+  bool failed_ = false;  // a rank did not answer well: others may wait for it for ever
 };
 struct RankSeat {
   int rank = 0, ranks = 1;

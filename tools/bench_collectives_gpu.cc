@@ -29,7 +29,8 @@ class OnGpu {
  public:
   static Result<OnGpu> make(Gpu& gpu, int device, CollectiveMemory& memory) {
     OnGpu made(gpu, device, memory);
-    for (const auto& [host, own] : {std::pair{memory.input(), &made.input_}, std::pair{memory.output(), &made.output_}}) {
+    for (const auto& [host, own] :
+         {std::pair{memory.input(), &made.input_}, std::pair{memory.output(), &made.output_}}) {
       auto room = gpu.allocate(Gpu::Kind::device, device, room_for(host.size()));
       if (!room) return room.status();
       *own = *room;
@@ -127,13 +128,14 @@ Status GpuRank::enqueue(const CollectiveOrder& order, const Collective& call, st
 // To the next rank, and from the one before. A rank alone copies.
 Status GpuRank::exchange(bool by_nccl, const Collective& call, std::uint64_t bytes) {
   const int ranks = world_.size(), next = (world_.rank() + 1) % ranks, before = (world_.rank() + ranks - 1) % ranks;
-  const StreamMessage both[] = {{const_cast<void*>(call.input), bytes, next, false}, {call.output, bytes, before, true}};
+  const StreamMessage both[] = {{const_cast<void*>(call.input), bytes, next, false},
+                                {call.output, bytes, before, true}};
   if (by_nccl) return nccl_->enqueue(both, stream_);
   if (ranks > 1) return group_->stream_messages(both, stream_);
   const sys::CudaDriver& cu = gpu_->driver();
-  return cu.check(cu->cuMemcpyAsync(reinterpret_cast<Address>(call.output), reinterpret_cast<Address>(call.input),
-                                    bytes, stream_),
-                  "a copy");
+  return cu.check(
+      cu->cuMemcpyAsync(reinterpret_cast<Address>(call.output), reinterpret_cast<Address>(call.input), bytes, stream_),
+      "a copy");
 }
 
 Status GpuRank::settle() {
@@ -199,9 +201,9 @@ Result<Timed> GpuRank::run(const CollectiveOrder& order) {
   if (!there) return there.status();
   const Collective call = there->call();
   Timed timed;
-  timed.algorithm = order.work.messages                             ? "messages"
+  timed.algorithm = order.work.messages                            ? "messages"
                     : order.work.algorithm == Algorithm::automatic ? "kernels"
-                                                                    : to_string(order.work.algorithm);
+                                                                   : to_string(order.work.algorithm);
   const Status status = gpu_->on(world_.rank(), [&] {
     const auto us = time(order, [&] { return enqueue(order, call, memory.size_bytes()); });
     if (us) timed.us = *us;

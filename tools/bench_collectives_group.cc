@@ -17,9 +17,9 @@ using std::chrono::milliseconds;
 
 // What a rank may take beyond what is measured: its operations have a timeout of their own, NCCL's have none.
 constexpr std::chrono::seconds kAnswer{300}, kGpuAnswer{90};
-constexpr std::chrono::seconds kAfterInterrupt{3};  // it may still finish
-constexpr std::chrono::seconds kEnd{10};            // then it is killed
-constexpr int kLookMs = 200;                        // for Ctrl-C
+constexpr std::chrono::seconds kAfterInterrupt{3};             // it may still finish
+constexpr std::chrono::seconds kEnd{10}, kEndAfterFailure{2};  // then who has not ended is killed
+constexpr int kLookMs = 200;                                   // for Ctrl-C
 
 std::vector<std::string> words_of(int rank, int ranks, const RankPlace& place) {
   std::vector<std::string> words{"bench",   "collectives",           "--rank", fmt::format("{}", rank),
@@ -68,7 +68,7 @@ Result<std::unique_ptr<RankGroup>> RankGroup::start(int ranks, const RankPlace& 
 
 RankGroup::~RankGroup() {
   for (const auto& rank : ranks_) rank->close_input();
-  const auto deadline = Clock::now() + kEnd;
+  const auto deadline = Clock::now() + (failed_ ? kEndAfterFailure : kEnd);
   for (const auto& rank : ranks_)
     rank->end_by(std::chrono::duration_cast<milliseconds>(std::max(deadline - Clock::now(), Clock::duration(0))));
 }
@@ -91,6 +91,7 @@ Result<Timed> RankGroup::run(const CollectiveOrder& order) {
 
 // A line of each, or what became of the first that has none: the others may wait for it for ever.
 Result<std::vector<std::string>> RankGroup::hear_all(milliseconds patience) {
+  failed_ = true;
   std::vector<std::string> lines(ranks_.size());
   std::vector<std::size_t> open;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) open.push_back(rank);
@@ -123,6 +124,7 @@ Result<std::vector<std::string>> RankGroup::hear_all(milliseconds patience) {
     return Status(ErrorCode::timed_out,
                   fmt::format("no answer within {} s of rank {}", patience.count() / 1000, silent));
   }
+  failed_ = false;
   return lines;
 }
 

@@ -52,8 +52,7 @@ Result<std::unique_ptr<NcclRank>> NcclRank::open(Communicator& world, const std:
   nccl::UniqueId id = {};
   if (world.rank() == 0)
     if (Status status = n.check(n->ncclGetUniqueId(&id), "making an id"); !status) return status;
-  Status status =
-      world.run({.kind = CollectiveKind::broadcast, .input = &id, .output = &id, .count = sizeof id});
+  Status status = world.run({.kind = CollectiveKind::broadcast, .input = &id, .output = &id, .count = sizeof id});
   if (!status) return status;
   std::unique_ptr<NcclRank> made(new NcclRank(*library, world.rank(), world.size()));
   nccl::Config config;  // NCCL's own defaults

@@ -66,7 +66,7 @@ Result<std::vector<int>> ranks_of(const CollectiveOptions& options) {
     const int ranks = std::atoi(text.c_str());
     if (ranks < 1 || ranks > most || fmt::format("{}", ranks) != text)
       return refused(fmt::format("--ranks: '{}' is no number of 1 to {}{}", text, most,
-                                     options.on_gpus() ? ", as many as use each other's GPUs" : ""));
+                                 options.on_gpus() ? ", as many as use each other's GPUs" : ""));
     all.push_back(ranks);
   }
   return all;
@@ -118,7 +118,8 @@ Result<CollectivePlan> plan_of(const CollectiveOptions& options) {
 }
 
 void add_collective_flags(CLI::App& command, CollectiveOptions& options) {
-  add_list(command, "--ranks", options.ranks, "Numbers of ranks: 2,4,8 (default: 2,4; on GPUs 2, 4 and 8 where there are as many)");
+  add_list(command, "--ranks", options.ranks,
+           "Numbers of ranks: 2,4,8 (default: 2,4; on GPUs 2, 4 and 8 where there are as many)");
   add_names(command, "--operation", options.operations, "Operations (default: all_reduce)", collective_operations());
   add_sizes(command, "--size", options.sizes, "Bytes of the whole buffer: 8,4K,1MB (default: a range)",
             {1, kMostBytes});
@@ -133,8 +134,7 @@ void add_collective_flags(CLI::App& command, CollectiveOptions& options) {
                       "dissemination", "hierarchical"}));
   command.add_flag("--local-completion", options.local,
                    "What has a root ends at each rank apart from the others, as MPI's does");
-  command
-      .add_option("--memory", options.memory, "host, or gpu: each rank has a GPU, and operations go on its stream")
+  command.add_option("--memory", options.memory, "host, or gpu: each rank has a GPU, and operations go on its stream")
       ->check(one_of({"host", "gpu"}))
       ->capture_default_str();
   command.add_flag("--graph", options.graph,

@@ -140,7 +140,7 @@ std::string collective_line(const CollectiveRow& row) {
       "{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>10} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}{}\n", row.tool,
       work.operation(), row.path, work.ranks, work.whole(), work.count(), to_string(work.type), reduction_text(work),
       time_text(row.us), bandwidth(row.algorithm_bandwidth()), bandwidth(row.bus_bandwidth()), time_text(row.bound_us),
-      row.is_ours()              ? "-"
+      row.is_ours()             ? "-"
       : row.ratio.median == 0.0 ? "-"
                                 : fmt::format("{:.2f}", row.ratio.median),
       row.is_checked() ? fmt::format("{}", row.wrong) : std::string("-"),

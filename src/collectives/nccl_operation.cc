@@ -113,8 +113,7 @@ int enqueue(const Library& n, const Collective& call, const Member& as, void* st
     case CollectiveKind::reduce_scatter:
       return n->ncclReduceScatter(call.input, call.output, call.count, nccl_type(call.type),
                                   nccl_reduction(call.reduction), as.comm, stream);
-    case CollectiveKind::all_gather:
-      return n->ncclAllGather(call.input, call.output, bytes, kUint8, as.comm, stream);
+    case CollectiveKind::all_gather: return n->ncclAllGather(call.input, call.output, bytes, kUint8, as.comm, stream);
     case CollectiveKind::broadcast:
       return n->ncclBroadcast(as.rank == call.root ? call.input : call.output, call.output, bytes, kUint8, call.root,
                               as.comm, stream);

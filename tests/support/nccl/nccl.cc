@@ -25,7 +25,8 @@
 // process. Sums only; 8 MiB of each rank at most. The first looks at whether a communicator is ready say no.
 //
 // Environment variables: FAIRWAY_STANDIN_NCCL_VERSION: what it says to be. FAIRWAY_STANDIN_NCCL_FAILS: a function, or
-// "FUNCTION:RANK": that one fails with 2. FAIRWAY_STANDIN_NCCL_SPOILS, if set: the first byte of a sum is wrong.
+// "FUNCTION:RANK": that one fails with 2. FAIRWAY_STANDIN_NCCL_SPOILS, if set: the first and the last byte of a
+// sum are wrong.
 // NCCL_DEBUG, if set: it prints a line on standard output, as NCCL does.
 namespace {
 
@@ -183,7 +184,7 @@ int reduce(const char* name, const void* input, void* output, std::size_t count,
         std::vector<unsigned char> all(one.board->data[0] + at, one.board->data[0] + at + count * width);
         for (int other = 1; other < one.ranks; ++other)
           if (!sum(type, all.data(), one.board->data[other] + at, count)) return false;
-        if (std::getenv("FAIRWAY_STANDIN_NCCL_SPOILS") != nullptr) all[0] ^= 1;
+        if (std::getenv("FAIRWAY_STANDIN_NCCL_SPOILS") != nullptr) all.front() ^= 1, all.back() ^= 1;
         return copy(output, all.data(), all.size(), device);
       });
 }
