@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,42 +18,6 @@ constexpr int kCaptures = 5;  // that have, beside the stream, most of a communi
 std::uint64_t calls_of_graph(const CollectiveWork& work) {
   return work.bytes <= (1U << 20) ? 50 : work.bytes <= (64U << 20) ? 10 : 3;
 }
-
-// Copy engines take more time for an allocation that is no multiple of 2 MiB (docs/GOTCHAS.md).
-std::uint64_t room_for(std::uint64_t bytes) {
-  constexpr std::uint64_t kWhole = 2 << 20;
-  return std::max<std::uint64_t>(1, (bytes + kWhole - 1) / kWhole) * kWhole;
-}
-
-// A rank's memory for that work, on its GPU: filled, and brought back to be compared.
-class OnGpu {
- public:
-  static Result<OnGpu> make(Gpu& gpu, int device, CollectiveMemory& memory) {
-    OnGpu made(gpu, device, memory);
-    for (const auto& [host, own] :
-         {std::pair{memory.input(), &made.input_}, std::pair{memory.output(), &made.output_}}) {
-      auto room = gpu.allocate(Gpu::Kind::device, device, room_for(host.size()));
-      if (!room) return room.status();
-      *own = *room;
-      if (host.empty()) continue;
-      if (Status status = gpu.copy(device, own->get(), host.data(), host.size()); !status) return status;
-    }
-    return made;
-  }
-  [[nodiscard]] Collective call() const { return memory_->call_on(input_.get(), output_.get()); }
-  Status bring_back() {
-    const std::span<std::byte> host = memory_->output();
-    return host.empty() ? Status() : gpu_->copy(device_, host.data(), output_.get(), host.size());
-  }
-
- private:
-  OnGpu(Gpu& gpu, int device, CollectiveMemory& memory) : gpu_(&gpu), memory_(&memory), device_(device) {}
-
-  Gpu* gpu_;
-  CollectiveMemory* memory_;
-  int device_;
-  std::shared_ptr<std::byte> input_, output_;
-};
 
 }  // namespace
 
@@ -79,6 +44,19 @@ Status have_gpus(const std::vector<int>& ranks) {
 std::uint64_t rounds_of_graphs(const CollectiveWork& work, std::uint64_t rounds) {
   const std::uint64_t calls = calls_of_graph(work);
   return std::max<std::uint64_t>(1, rounds / calls) * calls;
+}
+
+// Copy engines take more time for an allocation that is no multiple of 2 MiB (docs/GOTCHAS.md).
+Result<std::byte*> GpuRoom::of(Gpu& gpu, int device, std::uint64_t bytes) {
+  constexpr std::uint64_t kWhole = 2 << 20;
+  const std::uint64_t whole = std::max<std::uint64_t>(1, (bytes + kWhole - 1) / kWhole) * kWhole;
+  if (whole > bytes_) {
+    auto made = gpu.allocate(Gpu::Kind::device, device, whole);
+    if (!made) return made.status();
+    all_.push_back(std::move(*made));
+    bytes_ = whole;
+  }
+  return all_.back().get();
 }
 
 Result<std::unique_ptr<GpuRank>> GpuRank::open(Communicator& world, const GpuPlace& place) {
@@ -118,6 +96,25 @@ Status GpuRank::renew() {
   if (!made) return made.status();
   group_.emplace(std::move(*made));
   return group_->use_gpu(world_.rank(), {.nccl = NcclUse::never, .messages = true});
+}
+
+Result<Collective> GpuRank::put(CollectiveMemory& memory) {
+  std::byte* there[2] = {};
+  const std::span<std::byte> here[] = {memory.input(), memory.output()};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto room = (i == 0 ? input_ : output_).of(*gpu_, world_.rank(), here[i].size());
+    if (!room) return room.status();
+    there[i] = *room;
+    if (here[i].empty()) continue;
+    if (Status status = gpu_->copy(world_.rank(), there[i], here[i].data(), here[i].size()); !status) return status;
+  }
+  return memory.call_on(there[0], there[1]);
+}
+
+Status GpuRank::bring_back(CollectiveMemory& memory, const Collective& call) {
+  const std::span<std::byte> here = memory.output();
+  if (here.empty()) return {};
+  return gpu_->copy(world_.rank(), here.data(), static_cast<const std::byte*>(call.output), here.size());
 }
 
 Status GpuRank::enqueue(const CollectiveOrder& order, const Collective& call, std::uint64_t bytes) {
@@ -197,20 +194,19 @@ Result<Timed> GpuRank::run(const CollectiveOrder& order) {
     if (Status status = renew(); !status) return status;
   captures_ += place_.graph && !order.by_nccl ? 1 : 0;
   CollectiveMemory memory(order.work, world_.rank());
-  auto there = OnGpu::make(*gpu_, world_.rank(), memory);
-  if (!there) return there.status();
-  const Collective call = there->call();
+  const auto call = put(memory);
+  if (!call) return call.status();
   Timed timed;
   timed.algorithm = order.work.messages                            ? "messages"
                     : order.work.algorithm == Algorithm::automatic ? "kernels"
                                                                    : to_string(order.work.algorithm);
   const Status status = gpu_->on(world_.rank(), [&] {
-    const auto us = time(order, [&] { return enqueue(order, call, memory.size_bytes()); });
+    const auto us = time(order, [&] { return enqueue(order, *call, memory.size_bytes()); });
     if (us) timed.us = *us;
     return us.status();
   });
   if (!status) return status;
-  if (Status back = there->bring_back(); !back) return back;
+  if (Status back = bring_back(memory, *call); !back) return back;
   timed.wrong = memory.wrong();
   return timed;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,6 +25,16 @@ Status have_gpus(const std::vector<int>& ranks);
 // As many rounds as graphs of such work have together, at least that many.
 std::uint64_t rounds_of_graphs(const CollectiveWork& work, std::uint64_t rounds);
 
+// Memory of a GPU that grows. What it was before stays to its end: NCCL's other ranks may have that mapped.
+class GpuRoom {
+ public:
+  Result<std::byte*> of(Gpu& gpu, int device, std::uint64_t bytes);
+
+ private:
+  std::vector<std::shared_ptr<std::byte>> all_;
+  std::uint64_t bytes_ = 0;  // of the last
+};
+
 // A rank's GPU, its stream, and who moves the bytes there. One thread; the communicator outlives it. A resource.
 class GpuRank {
  public:
@@ -41,6 +52,9 @@ class GpuRank {
       : world_(world), place_(std::move(place)), gpu_(std::move(gpu)) {}
   Status prepare();
   Status renew();
+  // The call on this GPU, whose memory is as that of the host; and what came of it, back there.
+  Result<Collective> put(CollectiveMemory& memory);
+  Status bring_back(CollectiveMemory& memory, const Collective& call);
   Status enqueue(const CollectiveOrder& order, const Collective& call, std::uint64_t bytes);
   Status exchange(bool by_nccl, const Collective& call, std::uint64_t bytes);
   Status settle();
@@ -50,6 +64,7 @@ class GpuRank {
   Communicator& world_;  // of host memory: barriers, and what the others are made of
   const GpuPlace place_;
   const std::shared_ptr<Gpu> gpu_;
+  GpuRoom input_, output_;
   sys::cuda::Stream stream_ = nullptr;
   std::optional<Communicator> group_;  // that uses the GPUs
   std::unique_ptr<NcclRank> nccl_;
