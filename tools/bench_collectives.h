@@ -1,7 +1,11 @@
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,7 +19,11 @@
 
 // `fairway bench collectives`: groups of processes of this machine, in the form of nccl-tests.
 //   bench_collectives         the command: which rows, in which turns
-//   bench_collectives_rank    a rank's process, and the group of them
+//   bench_collectives_options what can be asked for
+//   bench_collectives_group   the ranks' processes, as the command sees them
+//   bench_collectives_rank    a rank's process
+//   bench_collectives_gpu     a rank with a GPU; bench_collectives_nccl: NCCL there
+//   bench_collectives_bound   what it can take at the least
 //   bench_collectives_network a network namespace for each rank, and the rate of its sockets
 //   bench_collectives_values  what ranks put in and must get out
 //   bench_collectives_words   names of operations, types, reductions, algorithms
@@ -56,12 +64,16 @@ struct CollectiveRow {
   std::string algorithm;    // that was taken
   double join_ms = 0;       // that the group took to form, ours; 0: unknown
   double us = 0;            // median over turns of: a loop of rounds, at the slowest rank, divided by the rounds
+  bool gpu = false;         // memory of a GPU each
+  bool graph = false;       // there in a CUDA graph
   bool namespaces = false;  // each host has a network namespace of its own
   int per_host = 1;         // ranks in each of them
   double bound_us = 0;      // what moving and combining takes at the least; 0: unknown
-  std::uint64_t wrong = 0;
-  Ratio ratio = {};  // a rival's time / ours
+  std::uint64_t wrong = 0;  // ours, and what runs in our ranks
+  Ratio ratio = {};         // a rival's time / ours
   std::string busy;
+  [[nodiscard]] bool is_ours() const { return tool == "fairway"; }
+  [[nodiscard]] bool is_checked() const { return is_ours() || tool == "nccl"; }
   [[nodiscard]] double algorithm_bandwidth() const {
     return us == 0 ? 0 : static_cast<double>(work.whole()) / us * 1e6;
   }
@@ -77,6 +89,10 @@ class CollectiveMemory {
   CollectiveMemory& operator=(const CollectiveMemory&) = delete;
   [[nodiscard]] const Collective& call() const { return call_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return input_.size(); }
+  // For a copy of both elsewhere: the call there, once output() is brought back wrong() is of it.
+  [[nodiscard]] Collective call_on(void* input, void* output) const;
+  [[nodiscard]] std::span<std::byte> input() { return input_; }
+  [[nodiscard]] std::span<std::byte> output() { return output_; }
   [[nodiscard]] std::uint64_t wrong() const;  // elements
 
  private:
@@ -102,6 +118,14 @@ Result<Reduction> reduction_of(const std::string& name);
 Result<Algorithm> algorithm_of(const std::string& name);
 
 // ---- ranks ----
+// What a rank is told to do: a line.
+struct CollectiveOrder {
+  CollectiveWork work;
+  std::uint64_t rounds = 0;
+  bool by_nccl = false;
+};
+std::string text_of(const CollectiveOrder& order);
+Result<CollectiveOrder> order_of(const std::string& line);
 struct Timed {
   double us = 0;  // of a round
   std::uint64_t wrong = 0;
@@ -132,25 +156,46 @@ class RankNetwork {
 // The least that the bytes take at that rate; 0: unknown.
 double network_bound_us(const CollectiveWork& work, int hosts, double socket_rate, unsigned cores);
 
+// Where ranks run, and what they move.
+struct GpuPlace {
+  bool graph = false, nccl = false;
+  std::string nccl_library;
+};
+struct RankPlace {
+  std::string path;                      // transports of their engines; "gpu" with GPUs
+  const RankNetwork* network = nullptr;  // null: here
+  std::optional<GpuPlace> gpu = {};      // rank i has GPU i
+  double seconds = 0;                    // that one order takes, more or less
+};
+
 // So many processes of this program. A resource.
 class RankGroup {
  public:
-  // `network`: where they run; null: here.
   RankGroup() = default;
-  ~RankGroup();  // all end together: an engine waits for others that are of its communicator
+  ~RankGroup();  // all end together: an engine waits for others that are of its communicator; who hangs is killed
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
-  static Result<std::unique_ptr<RankGroup>> start(int ranks, const std::string& path, const RankNetwork* network);
-  Result<Timed> run(const CollectiveWork& work, std::uint64_t rounds);
+  static Result<std::unique_ptr<RankGroup>> start(int ranks, const RankPlace& place);
+  // The slowest rank's time. An error names the rank that failed, ended or does not answer; then no more may be asked.
+  Result<Timed> run(const CollectiveOrder& order);
   // From the addresses being there to the communicator, at the slowest rank.
   [[nodiscard]] double join_ms() const { return join_ms_; }
 
  private:
+  Result<std::vector<std::string>> hear_all(std::chrono::milliseconds patience);
+
   std::vector<std::unique_ptr<OtherProcess>> ranks_;
+  std::chrono::milliseconds patience_{0};
   double join_ms_ = 0;
+  bool failed_ = false;  // a rank did not answer well: others may wait for it for ever
 };
-// In such a process; until standard input ends. `listen`: its address in a network; empty: loopback.
-Status be_rank(int rank, int ranks, const std::vector<std::string>& paths, const std::string& listen);
+struct RankSeat {
+  int rank = 0, ranks = 1;
+  std::vector<std::string> paths;  // transports; empty: any
+  std::string listen;              // its address in a network; empty: loopback
+  std::optional<GpuPlace> gpu = {};
+};
+void be_rank(const RankSeat& seat);  // in such a process; until standard input ends
 
 // ---- what it can take at the least ----
 // Rates of this machine, measured when the command starts, bytes per second.
@@ -161,6 +206,10 @@ struct MachineRates {
 MachineRates measure_rates();
 // Through memory, if every rank could read every other's: 0 with other paths.
 double bound_us(const CollectiveWork& work, const std::string& path, const MachineRates& rates);
+// Bytes per second that each of so many GPUs sends to the others together, by the machine's model; 0 where that knows
+// nothing of their links. `machine`: a snapshot, else this one. An error: it cannot be read.
+Result<double> gpu_rate(int ranks, const std::string& machine);
+double gpu_bound_us(const CollectiveWork& work, double rate);
 
 // ---- rivals ----
 struct CollectiveRival {
@@ -168,7 +217,7 @@ struct CollectiveRival {
   std::string package;  // Debian's, which are needed
   std::string why_not;  // empty: it can be run
 };
-// `wanted`: gloo, mpi (both kinds of it), openmpi, mpich.
+// `wanted`: gloo, mpi (both kinds of it), openmpi, mpich; nccl is none of these programs: our ranks run it.
 std::vector<CollectiveRival> collective_rivals(const std::vector<std::string>& wanted);
 [[nodiscard]] bool rival_does(const CollectiveRival& rival, const CollectiveWork& work);
 // Microseconds of a round of each, in one run of the rival's program; all have the same kind, type and ranks.
@@ -184,9 +233,16 @@ struct Joined {
   std::string path;
   double ms = 0;
 };
-// `sockets`: the rate between two namespaces for each number of ranks.
-std::string collective_end(const std::vector<CollectiveRival>& rivals, const MachineRates& rates,
-                           const std::vector<std::pair<int, double>>& sockets, const std::vector<Joined>& joined);
+struct CollectiveEnd {  // what is said below the rows
+  std::vector<CollectiveRival> rivals;
+  MachineRates rates;
+  std::vector<std::pair<int, double>> sockets;  // bytes per second between two namespaces, by number of ranks
+  std::vector<std::pair<int, double>> gpus;     // bytes per second that each GPU sends, by number of ranks
+  std::vector<Joined> joined;                   // each group
+  std::optional<GpuPlace> gpu;
+  std::string nccl;  // its version
+};
+std::string text_of(const CollectiveEnd& end);
 std::string collective_json(const std::vector<CollectiveRow>& rows, bool complete);
 std::string collective_csv(const std::vector<CollectiveRow>& rows);
 std::string collective_svg(const std::vector<CollectiveRow>& rows);

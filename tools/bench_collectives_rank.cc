@@ -1,55 +1,53 @@
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
-#include <optional>
+#include <memory>
 #include <sstream>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "bench_collectives.h"
+#include "bench_collectives_gpu.h"
 
 namespace fairway::tool::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::minutes kAnswer{5};  // of a rank; its operations end after kTimeout
-constexpr std::chrono::minutes kTimeout{2};
+constexpr std::chrono::seconds kTimeout{120}, kGpuTimeout{30};  // of an operation; RankGroup is more patient
+constexpr std::uint32_t kGpuCounters = 1U << 20;  // a communicator takes 10 for each rank, and GpuRank makes many
 
 double us_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-void say(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
-  (void)std::fflush(stdout);
-}
+// Lines to who started this rank. What libraries print goes to standard error: NCCL prints what NCCL_DEBUG asks for.
+class Answers {
+ public:
+  Answers() : file_(::fdopen(::dup(STDOUT_FILENO), "w")) { ::dup2(STDERR_FILENO, STDOUT_FILENO); }
+  ~Answers() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  Answers(const Answers&) = delete;
+  Answers& operator=(const Answers&) = delete;
+  void operator()(const std::string& line) const {
+    if (file_ == nullptr) return;
+    std::fputs((line + "\n").c_str(), file_);
+    (void)std::fflush(file_);
+  }
 
-// "all_reduce f32 sum automatic 0 65536 4 200"
-std::string order_of(const CollectiveWork& work, std::uint64_t rounds) {
-  return fmt::format("{} {} {} {} {} {} {} {}\n", work.operation(), to_string(work.type), to_string(work.reduction),
-                     to_string(work.algorithm), work.local ? 1 : 0, work.bytes, work.ranks, rounds);
-}
-
-Status read_order(const std::string& line, CollectiveWork& work, std::uint64_t& rounds) {
-  std::istringstream words(line);
-  std::string kind, type, reduction, algorithm;
-  words >> kind >> type >> reduction >> algorithm >> work.local >> work.bytes >> work.ranks >> rounds;
-  const auto t = type_of(type);
-  const auto r = reduction_of(reduction);
-  const auto a = algorithm_of(algorithm);
-  if (!words || !set_operation(work, kind) || !t || !r || !a)
-    return {ErrorCode::invalid_argument, "no such order: " + line};
-  work.type = *t;
-  work.reduction = *r;
-  work.algorithm = *a;
-  return {};
-}
+ private:
+  std::FILE* const file_;
+};
 
 // The next line of standard input, with the engine at work meanwhile: a rank that is not done yet may need its answers.
 bool next_line(Engine& engine, std::string& line) {
@@ -73,10 +71,9 @@ Status exchange(Communicator& group, const Collective& memory, std::uint64_t siz
   return sent ? received : sent;
 }
 
-Result<Timed> do_order(Communicator& group, const std::string& line) {
-  CollectiveWork work;
-  std::uint64_t rounds = 0;
-  if (Status status = read_order(line, work, rounds); !status) return status;
+Result<Timed> on_host(Communicator& group, const CollectiveOrder& order) {
+  const CollectiveWork& work = order.work;
+  const std::uint64_t rounds = order.rounds;
   const CollectiveMemory memory(work, group.rank());
   Timed timed;
   timed.algorithm = work.messages ? "messages" : to_string(group.chosen(memory.call()));
@@ -94,72 +91,26 @@ Result<Timed> do_order(Communicator& group, const std::string& line) {
   return timed;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<RankGroup>> RankGroup::start(int ranks, const std::string& path, const RankNetwork* network) {
-  auto group = std::make_unique<RankGroup>();
-  std::string addresses;
-  for (int rank = 0; rank < ranks; ++rank) {
-    group->ranks_.push_back(std::make_unique<OtherProcess>());
-    const bool shares = network != nullptr && network->per_host() > 1;  // its host with other ranks
-    std::vector<std::string> words{"bench",   "collectives",
-                                   "--rank",  fmt::format("{}", rank),
-                                   "--ranks", fmt::format("{}", ranks),
-                                   "--via",   shares ? "shm," + path : path};
-    std::optional<sys::InNamespace> inside;
-    if (network != nullptr) {
-      words.insert(words.end(), {"--listen", network->address(rank) + ":0"});
-      inside.emplace(network->of(rank));
-      if (!inside->status()) return inside->status();
-    }
-    const auto address = group->ranks_.back()->start(words);
-    if (!address) return address.status().with_context(fmt::format("rank {}", rank));
-    addresses += (addresses.empty() ? "" : " ") + *address;
-  }
-  for (const auto& rank : group->ranks_)
-    if (Status status = rank->say(addresses + "\n"); !status) return status;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto joined = group->ranks_[static_cast<std::size_t>(rank)]->hear(kAnswer);
-    if (!joined) return joined.status().with_context(fmt::format("rank {}", rank));
-    if (joined->starts_with(kCannot)) return Status(ErrorCode::system_error, joined->substr(kCannot.size()));
-    group->join_ms_ = std::max(group->join_ms_, std::strtod(joined->c_str(), nullptr));
-  }
-  return group;
-}
-
-RankGroup::~RankGroup() {
-  for (const auto& rank : ranks_) rank->close_input();
-}
-
-Result<Timed> RankGroup::run(const CollectiveWork& work, std::uint64_t rounds) {
-  for (const auto& rank : ranks_)
-    if (Status status = rank->say(order_of(work, rounds)); !status) return status;
-  Timed all;
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const auto line = ranks_[rank]->hear(kAnswer);
-    if (!line) return line.status().with_context(fmt::format("rank {}", rank));
-    if (line->starts_with(kCannot)) return Status(ErrorCode::system_error, line->substr(kCannot.size()));
-    Timed one;
-    std::istringstream(*line) >> one.us >> one.wrong >> one.algorithm;
-    all.us = std::max(all.us, one.us);
-    all.wrong += one.wrong;
-    all.algorithm = one.algorithm;
-  }
-  return all;
-}
-
-Status be_rank(int rank, int ranks, const std::vector<std::string>& paths, const std::string& listen) {
+EngineOptions engine_of(const RankSeat& seat) {
   EngineOptions options;
-  options.name = fmt::format("rank-{}", rank);
-  options.progress = Progress::caller;
-  options.transports = paths;
-  if (!listen.empty()) {
-    options.listen = listen;
+  options.name = fmt::format("rank-{}", seat.rank);
+  options.transports = seat.paths;
+  if (seat.gpu)
+    options.max_counters = kGpuCounters;
+  else
+    options.progress = Progress::caller;  // with a GPU a rank's death is noticed while a stream is waited for
+  if (!seat.listen.empty()) {
+    options.listen = seat.listen;
     options.job_key =
         "fairway bench collectives";  // addresses beyond loopback need one; nobody else is on this network
   }
-  if (static_cast<unsigned>(ranks) > std::thread::hardware_concurrency()) options.spin = std::chrono::microseconds(0);
-  auto engine = Engine::open(options);
+  if (static_cast<unsigned>(seat.ranks) > std::thread::hardware_concurrency())
+    options.spin = std::chrono::microseconds(0);
+  return options;
+}
+
+Status serve(const RankSeat& seat, const Answers& say) {
+  auto engine = Engine::open(engine_of(seat));
   if (!engine) return engine.status();
   say(engine->address());
   std::string line;
@@ -168,53 +119,31 @@ Status be_rank(int rank, int ranks, const std::vector<std::string>& paths, const
   std::vector<std::string> addresses;
   for (std::string address; words >> address;) addresses.push_back(address);
   const auto start = Clock::now();
-  auto group = Communicator::create(*engine, rank, addresses, {.timeout = kTimeout});
+  auto group = Communicator::create(*engine, seat.rank, addresses, {.timeout = seat.gpu ? kGpuTimeout : kTimeout});
   if (!group) return group.status();
-  say(fmt::format("{:.3f}", us_since(start) / 1e3));
-  while (next_line(*engine, line)) {
-    const auto timed = do_order(*group, line);
+  const double join_ms = us_since(start) / 1e3;
+  std::unique_ptr<GpuRank> gpu;
+  if (seat.gpu) {
+    auto opened = GpuRank::open(*group, *seat.gpu);
+    if (!opened) return opened.status();
+    gpu = std::move(*opened);
+  }
+  say(fmt::format("{:.3f}", join_ms));
+  while (seat.gpu ? static_cast<bool>(std::getline(std::cin, line)) : next_line(*engine, line)) {
+    const auto order = order_of(line);
+    if (!order) return order.status();
+    const auto timed = gpu ? gpu->run(*order) : on_host(*group, *order);
     if (!timed) return timed.status();
     say(fmt::format("{:.4f} {} {}", timed->us, timed->wrong, timed->algorithm));
   }
   return {};
 }
 
-// Blocks that do not stay in a core's own cache, as buffers of collectives do not.
-MachineRates measure_rates() {
-  constexpr std::size_t kBytes = 16U << 20;
-  std::vector<std::byte> from(kBytes, std::byte{1}), to(kBytes, std::byte{2});
-  MachineRates rates;
-  rates.cores = std::max(1U, std::thread::hardware_concurrency());
-  for (int turn = 0; turn < 7; ++turn) {
-    const auto start = Clock::now();
-    std::copy(from.begin(), from.end(), to.begin());
-    rates.copy = std::max(rates.copy, static_cast<double>(kBytes) / us_since(start) * 1e6);
-    std::swap(from, to);
-  }
-  return rates;
-}
+}  // namespace
 
-// Each rank reads the others' memory: it copies a byte once, and combines one in the time of 1.5 copies (two bytes read
-// and one written, where a copy reads one and writes one). Ranks beyond the cores wait their turn.
-double bound_us(const CollectiveWork& work, const std::string& path, const MachineRates& rates) {
-  if (path != "shm" || rates.copy == 0) return 0;
-  const double n = work.ranks, s = static_cast<double>(work.whole());
-  const double turns = std::max(1.0, n / rates.cores);
-  const double copy = 1 / rates.copy * 1e6, combine = 1.5 * copy;
-  if (work.messages) return turns * s * copy;
-  switch (work.kind) {
-    case CollectiveKind::all_reduce: return turns * (n - 1) / n * s * (combine + copy);
-    case CollectiveKind::reduce: return (turns * combine + copy) * (n - 1) / n * s;
-    case CollectiveKind::reduce_scatter: return turns * (n - 1) / n * s * combine;
-    case CollectiveKind::broadcast: return std::max(1.0, (n - 1) / rates.cores) * s * copy;
-    case CollectiveKind::all_gather:
-    case CollectiveKind::all_to_all:
-    case CollectiveKind::all_to_allv: return turns * s * copy;
-    case CollectiveKind::gather: return s * copy;
-    case CollectiveKind::scatter: return turns / n * s * copy;
-    case CollectiveKind::barrier: break;
-  }
-  return 0;
+void be_rank(const RankSeat& seat) {
+  const Answers say;
+  if (const Status status = serve(seat, say); !status) say(std::string(kCannot) + status.message());
 }
 
 }  // namespace fairway::tool::bench

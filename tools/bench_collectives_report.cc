@@ -19,17 +19,14 @@ std::string bandwidth(double bytes_per_second) {
   return fmt::format("{:.3f}", bytes_per_second / 1e9);
 }
 
-bool is_ours(const CollectiveRow& row) {
-  return row.tool == "fairway";
-}
-
 std::string reduction_text(const CollectiveWork& work) {
   return work.combines() ? std::string(to_string(work.reduction)) : std::string("none");
 }
 
 std::string panel_of(const CollectiveRow& row) {
   return fmt::format("{} over {}{}, {} ranks, {}", row.work.operation(), row.path,
-                     !row.namespaces     ? std::string()
+                     row.graph           ? std::string(" in a graph")
+                     : !row.namespaces   ? std::string()
                      : row.per_host == 1 ? std::string(" between namespaces")
                                          : fmt::format(" and shm, {} ranks in each namespace", row.per_host),
                      row.work.ranks, to_string(row.work.type));
@@ -41,6 +38,8 @@ Fields fields(const CollectiveRow& row) {
           {"version", row.version, true},
           {"operation", std::string(work.operation()), true},
           {"path", row.path, true},
+          {"memory", row.gpu ? "gpu" : "host", true},
+          {"graph", row.graph ? "true" : "false"},
           {"ranks", fmt::format("{}", work.ranks)},
           {"namespaces", row.namespaces ? "true" : "false"},
           {"per_host", row.namespaces ? fmt::format("{}", row.per_host) : fmt::format("{}", work.ranks)},
@@ -55,7 +54,7 @@ Fields fields(const CollectiveRow& row) {
           {"algorithm_bytes_per_second", fmt::format("{:.0f}", row.algorithm_bandwidth())},
           {"bus_bytes_per_second", fmt::format("{:.0f}", row.bus_bandwidth())},
           {"expected_us", known(row.bound_us, 3)},
-          {"wrong", is_ours(row) ? fmt::format("{}", row.wrong) : std::string()},
+          {"wrong", row.is_checked() ? fmt::format("{}", row.wrong) : std::string()},
           {"ratio", known(row.ratio.median, 4)},
           {"ratio_low", known(row.ratio.low, 4)},
           {"ratio_high", known(row.ratio.high, 4)},
@@ -141,37 +140,45 @@ std::string collective_line(const CollectiveRow& row) {
       "{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>10} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}{}\n", row.tool,
       work.operation(), row.path, work.ranks, work.whole(), work.count(), to_string(work.type), reduction_text(work),
       time_text(row.us), bandwidth(row.algorithm_bandwidth()), bandwidth(row.bus_bandwidth()), time_text(row.bound_us),
-      is_ours(row)              ? "-"
+      row.is_ours()             ? "-"
       : row.ratio.median == 0.0 ? "-"
                                 : fmt::format("{:.2f}", row.ratio.median),
-      is_ours(row) ? fmt::format("{}", row.wrong) : std::string("-"),
-      is_ours(row)          ? row.algorithm
+      row.is_checked() ? fmt::format("{}", row.wrong) : std::string("-"),
+      row.is_ours()         ? row.algorithm + (row.graph ? " in a graph" : "")
       : row.ratio.high == 0 ? std::string()
                             : fmt::format("{:.2f} to {:.2f}", row.ratio.low, row.ratio.high),
       row.busy.empty() ? "" : "  cores busy");
 }
 
-std::string collective_end(const std::vector<CollectiveRival>& rivals, const MachineRates& rates,
-                           const std::vector<std::pair<int, double>>& sockets, const std::vector<Joined>& joined) {
+std::string text_of(const CollectiveEnd& end) {
   std::string text;
-  for (const CollectiveRival& rival : rivals)
+  for (const CollectiveRival& rival : end.rivals)
     if (!rival.why_not.empty()) text += fmt::format("{}: {} (Debian's {})\n", rival.why_not, rival.tool, rival.package);
   text +=
       "\nsize in bytes and busbw as in nccl-tests; bandwidths in GB/s. time: of a round in a loop, at the slowest "
       "rank.\n";
-  if (sockets.empty())
+  if (end.gpu)
+    text += fmt::format(
+        "The loop is from the first {} until the stream has ended, by the host's clock.{}\n"
+        "expected: what each GPU sends at the least, at the rate of the machine's model (`fairway predict`); no "
+        "multicast, no latency.\n",
+        end.gpu->graph ? "graph's launch" : "launch", end.nccl.empty() ? "" : " Beside NCCL " + end.nccl + ".");
+  else if (end.sockets.empty())
     text += fmt::format(
         "expected: what copying ({} GB/s here, {} cores) and combining take if ranks read each other's memory; for "
         "shm.\n",
-        rate_text(rates.copy), rates.cores);
+        rate_text(end.rates.copy), end.rates.cores);
   else
     text += fmt::format(
         "expected: what all hosts send, at the rate of bare sockets between two namespaces, both ways "
         "together; {} cores.\n",
-        rates.cores);
-  for (const auto& [ranks, rate] : sockets)
+        end.rates.cores);
+  for (const auto& [ranks, rate] : end.sockets)
     if (rate > 0) text += fmt::format("sockets among {} ranks: {} GB/s\n", ranks, rate_text(rate));
-  for (const Joined& group : joined)
+  for (const auto& [ranks, rate] : end.gpus)
+    text += rate > 0 ? fmt::format("each of {} GPUs sends: {} GB/s\n", ranks, rate_text(rate))
+                     : fmt::format("expected of {} GPUs: unknown, as is what joins them (`fairway topo`)\n", ranks);
+  for (const Joined& group : end.joined)
     text += fmt::format("{} ranks over {} joined in {:.2f} ms, at the slowest\n", group.ranks, group.path, group.ms);
   return text +
          "ratio: the tool's time / ours in turns with it, above 1 Fairway is faster; behind it the 95 % interval.\n";
@@ -194,7 +201,7 @@ std::string collective_svg(const std::vector<CollectiveRow>& rows) {
     Panel& panel = panels.try_emplace(title, title).first->second;
     const auto bytes = static_cast<double>(row.work.whole());
     panel.add(row.tool, bytes, row.us);
-    if (is_ours(row)) panel.add("expected", bytes, row.bound_us);
+    if (row.is_ours()) panel.add("expected", bytes, row.bound_us);
   }
   const double height = kHeight * static_cast<double>(std::max<std::size_t>(1, titles.size()));
   std::string text = fmt::format(

@@ -89,6 +89,40 @@ std::int64_t reduced(const CollectiveWork& work, std::uint64_t at) {
   return work.reduction == Reduction::average ? value / work.ranks : value;
 }
 
+// After so many elements values repeat: a multiple of all by which given() divides.
+constexpr std::uint64_t kPeriod = std::uint64_t{97} * 11 * 6;
+
+// value(i) for each element, as long as they differ.
+template <class Value>
+std::vector<std::byte> period_of(DataType type, std::uint64_t count, Value value) {
+  const std::uint64_t elements = std::min(count, kPeriod);
+  std::vector<std::byte> made(elements * size_of(type));
+  for (std::uint64_t i = 0; i < elements; ++i) put(made.data(), i, type, value(i));
+  return made;
+}
+
+template <class Value>
+void fill_all(std::vector<std::byte>& memory, DataType type, Value value) {
+  const std::vector<std::byte> part = period_of(type, memory.size() / size_of(type), value);
+  for (std::size_t at = 0; at < memory.size(); at += part.size())
+    std::memcpy(memory.data() + at, part.data(), std::min(part.size(), memory.size() - at));
+}
+
+// How many of `count` elements there are not value(i).
+template <class Value>
+std::uint64_t differing(const std::byte* memory, std::uint64_t count, DataType type, Value value) {
+  const std::size_t width = size_of(type);
+  const std::vector<std::byte> right = period_of(type, count, value);
+  std::uint64_t found = 0;
+  for (std::size_t at = 0, all = count * width; at < all; at += right.size()) {
+    const std::size_t bytes = std::min(right.size(), all - at);
+    if (std::memcmp(memory + at, right.data(), bytes) == 0) continue;
+    for (std::size_t i = 0; i < bytes; i += width)
+      found += std::memcmp(memory + at + i, right.data() + i, width) != 0 ? 1 : 0;
+  }
+  return found;
+}
+
 // Where a rank's blocks lie in the whole.
 struct Sides {
   bool many_in = false, many_out = false;
@@ -167,7 +201,7 @@ CollectiveMemory::CollectiveMemory(const CollectiveWork& work, int rank) : work_
   const std::uint64_t out = sides.many_out ? all : count * work.units();
   input_.resize(in * size_of(work.type));
   output_.resize(out * size_of(work.type), std::byte{0xA5});
-  for (std::uint64_t i = 0; i < in; ++i) put(input_.data(), i, work.type, given(work, rank, i));
+  fill_all(input_, work.type, [&](std::uint64_t i) { return given(work, rank, i); });
   // A broadcast has one buffer, as MPI's and Gloo's have.
   const bool in_place = work.kind == CollectiveKind::broadcast && !work.messages;
   if (in_place && rank == 0) output_ = input_;
@@ -188,6 +222,13 @@ CollectiveMemory::CollectiveMemory(const CollectiveWork& work, int rank) : work_
   call_.receive = {receive_.counts, receive_.offsets};
 }
 
+Collective CollectiveMemory::call_on(void* input, void* output) const {
+  Collective call = call_;
+  call.input = call_.input == call_.output ? output : input;
+  call.output = output;
+  return call;
+}
+
 CollectiveMemory::OwnBlocks CollectiveMemory::blocks(int rank, bool sent) const {
   OwnBlocks made;
   std::size_t at = 0;
@@ -201,48 +242,47 @@ CollectiveMemory::OwnBlocks CollectiveMemory::blocks(int rank, bool sent) const 
 }
 
 std::uint64_t CollectiveMemory::wrong() const {
-  const std::uint64_t count = work_.count();
-  std::vector<std::byte> right(size_of(work_.type));
+  const std::uint64_t count = work_.count(), own = static_cast<std::uint64_t>(rank_) * count;
   std::uint64_t found = 0;
-  const auto compare = [&](std::uint64_t at, std::int64_t value) {
-    put(right.data(), 0, work_.type, value);
-    found += std::memcmp(right.data(), output_.data() + at * right.size(), right.size()) != 0 ? 1 : 0;
+  const auto compare = [&](std::uint64_t at, std::uint64_t many, auto value) {
+    found += differing(output_.data() + at * size_of(work_.type), many, work_.type, value);
   };
-  const auto own = static_cast<std::uint64_t>(rank_) * count;
+  const auto of = [this](int rank, std::uint64_t from) {  // what that rank has from there on
+    return [this, rank, from](std::uint64_t i) { return given(work_, rank, from + i); };
+  };
+  const auto sum = [this](std::uint64_t from) {
+    return [this, from](std::uint64_t i) { return reduced(work_, from + i); };
+  };
   if (work_.messages) {
-    const int before = (rank_ + work_.ranks - 1) % work_.ranks;
-    for (std::uint64_t i = 0; i < count; ++i) compare(i, given(work_, before, i));
+    compare(0, count, of((rank_ + work_.ranks - 1) % work_.ranks, 0));
     return found;
   }
-  if (is_uneven(work_)) {
-    for (int from = 0; from < work_.ranks; ++from) {
-      const std::size_t there = blocks(from, true).offsets[static_cast<std::size_t>(rank_)];
-      const auto block = static_cast<std::size_t>(from);
-      for (std::size_t i = 0; i < receive_.counts[block]; ++i)
-        compare(receive_.offsets[block] + i, given(work_, from, there + i));
-    }
-    return found;
+  switch (work_.kind) {
+    case CollectiveKind::all_reduce: compare(0, count, sum(0)); break;
+    case CollectiveKind::reduce:
+      if (rank_ == 0) compare(0, count, sum(0));
+      break;
+    case CollectiveKind::broadcast: compare(0, count, of(0, 0)); break;
+    case CollectiveKind::scatter: compare(0, count, of(0, own)); break;
+    case CollectiveKind::reduce_scatter: compare(0, count, sum(own)); break;
+    case CollectiveKind::gather:
+    case CollectiveKind::all_gather:
+      for (int block = 0; block < work_.ranks && (rank_ == 0 || work_.kind == CollectiveKind::all_gather); ++block)
+        compare(static_cast<std::uint64_t>(block) * count, count, of(block, 0));
+      break;
+    case CollectiveKind::all_to_all:
+      for (int block = 0; block < work_.ranks; ++block)
+        compare(static_cast<std::uint64_t>(block) * count, count, of(block, own));
+      break;
+    case CollectiveKind::all_to_allv:
+      for (int from = 0; from < work_.ranks; ++from) {
+        const auto block = static_cast<std::size_t>(from);
+        compare(receive_.offsets[block], receive_.counts[block],
+                of(from, blocks(from, true).offsets[static_cast<std::size_t>(rank_)]));
+      }
+      break;
+    case CollectiveKind::barrier: break;
   }
-  for (std::uint64_t i = 0; i < count; ++i) switch (work_.kind) {
-      case CollectiveKind::all_reduce: compare(i, reduced(work_, i)); break;
-      case CollectiveKind::reduce:
-        if (rank_ == 0) compare(i, reduced(work_, i));
-        break;
-      case CollectiveKind::broadcast: compare(i, given(work_, 0, i)); break;
-      case CollectiveKind::scatter: compare(i, given(work_, 0, own + i)); break;
-      case CollectiveKind::reduce_scatter: compare(i, reduced(work_, own + i)); break;
-      case CollectiveKind::gather:
-      case CollectiveKind::all_gather:
-        for (int block = 0; block < work_.ranks && (rank_ == 0 || work_.kind == CollectiveKind::all_gather); ++block)
-          compare(static_cast<std::uint64_t>(block) * count + i, given(work_, block, i));
-        break;
-      case CollectiveKind::all_to_all:
-        for (int block = 0; block < work_.ranks; ++block)
-          compare(static_cast<std::uint64_t>(block) * count + i, given(work_, block, own + i));
-        break;
-      case CollectiveKind::barrier:
-      case CollectiveKind::all_to_allv: break;
-    }
   return found;
 }
 

@@ -1,3 +1,5 @@
+#include <sstream>
+
 #include <fmt/format.h>
 
 #include "bench_collectives.h"
@@ -76,6 +78,32 @@ Result<Algorithm> algorithm_of(const std::string& name) {
       Algorithm::ring,          Algorithm::binomial,    Algorithm::chain,  Algorithm::bruck,
       Algorithm::dissemination, Algorithm::hierarchical};
   return named<Algorithm>(name, kAll, "--algorithm");
+}
+
+// "fairway all_reduce f32 sum automatic 0 65536 4 200"
+std::string text_of(const CollectiveOrder& order) {
+  const CollectiveWork& work = order.work;
+  return fmt::format("{} {} {} {} {} {} {} {} {}", order.by_nccl ? "nccl" : "fairway", work.operation(),
+                     to_string(work.type), to_string(work.reduction), to_string(work.algorithm), work.local ? 1 : 0,
+                     work.bytes, work.ranks, order.rounds);
+}
+
+Result<CollectiveOrder> order_of(const std::string& line) {
+  CollectiveOrder order;
+  CollectiveWork& work = order.work;
+  std::istringstream words(line);
+  std::string by, kind, type, reduction, algorithm;
+  words >> by >> kind >> type >> reduction >> algorithm >> work.local >> work.bytes >> work.ranks >> order.rounds;
+  const auto t = type_of(type);
+  const auto r = reduction_of(reduction);
+  const auto a = algorithm_of(algorithm);
+  if (!words || !set_operation(work, kind) || !t || !r || !a)
+    return Status(ErrorCode::invalid_argument, "no such order: " + line);
+  order.by_nccl = by == "nccl";
+  work.type = *t;
+  work.reduction = *r;
+  work.algorithm = *a;
+  return order;
 }
 
 }  // namespace fairway::tool::bench

@@ -1,10 +1,9 @@
 #include "bench_gpu_paths.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "bench_gpu.h"
+#include "bench_gpu_machine.h"
 #include "predict/open.h"
 
 namespace fairway::tool::bench {
@@ -76,18 +75,6 @@ Status fits(const Case& one) {
   return {};
 }
 
-Result<std::string> bus_id_of(int device) {
-  auto gpu = Gpu::open();
-  if (!gpu) return gpu.status();
-  char id[32] = {};
-  const sys::CudaDriver& cu = (*gpu)->driver();
-  if (device >= (*gpu)->count())
-    return Status(ErrorCode::not_found, fmt::format("there is no GPU {} here: {} in all", device, (*gpu)->count()));
-  if (Status status = cu.check(cu->cuDeviceGetPCIBusId(id, sizeof id, device), "where a GPU is"); !status)
-    return status;
-  return std::string(id);
-}
-
 // Ok, or what links the two GPUs instead of NVLink or PCIe.
 Status joined(const Case& one, const std::string& file) {
   const auto model = predict::open_model(file);
@@ -99,12 +86,9 @@ Status joined(const Case& one, const std::string& file) {
   for (std::size_t side = 0; side < 2; ++side) {
     const auto id = bus_id_of(devices[side]);
     if (!id) return id.status();
-    const auto wanted = topology::BusId::parse(*id);
-    const auto found = std::find_if(machine.gpus.begin(), machine.gpus.end(), [&](const auto& gpu) {
-      return wanted && gpu.pci && machine.pci[gpu.pci.index].bus_id == *wanted;
-    });
-    if (found == machine.gpus.end()) unknown = fmt::format(": gpu:{} at {} is not in it", devices[side], *id);
-    ends[side] = {predict::EndpointKind::gpu, static_cast<std::uint32_t>(found - machine.gpus.begin()), {}};
+    const auto found = gpu_of(machine, devices[side]);
+    if (!found) unknown = fmt::format(": gpu:{} at {} is not in it", devices[side], *id);
+    if (found) ends[side] = *found;
   }
   topology::PathClass path;
   if (unknown.empty()) path = model->planner().path_class(predict::node_of(ends[0]), predict::node_of(ends[1]));

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -127,6 +128,17 @@ void OtherProcess::end() {
   heard_.clear();
   if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
   pid_ = -1;
+}
+
+void OtherProcess::end_by(std::chrono::milliseconds patience) {
+  close_input();
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() >= deadline) return kill();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  pid_ = -1;
+  end();
 }
 
 void wait_for_end_of_input() {

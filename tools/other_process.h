@@ -32,8 +32,10 @@ class OtherProcess {
   [[nodiscard]] pid_t id() const { return pid_; }
   void signal(int number) const;
   void kill();
-  void close_input();  // it may end; does not wait for it
+  [[nodiscard]] int output() const { return stdout_; }  // the descriptor that hear() reads
+  void close_input();                                   // it may end; does not wait for it
   void end();
+  void end_by(std::chrono::milliseconds patience);  // kills it if it has not ended then
 
  private:
   pid_t pid_ = -1;

@@ -211,7 +211,7 @@ std::string NcclCalls::explain(const Collective& call, bool captured) const {
   const auto ours = [&](const std::string& why) { return fmt::format("{}: by Fairway's kernels: {}", what, why); };
   if (group_ == nullptr) return ours(reason_);
   const std::string theirs = nccl_ + (options_.guarded ? ", guarded" : ", unguarded");
-  if (!NcclGroup::can(call)) return ours("NCCL does not do it as it is asked for");
+  if (!nccl::can(call)) return ours("NCCL does not do it as it is asked for");
   if (options_.nccl == NcclUse::always) return fmt::format("{}: by {}: it was asked for always", what, theirs);
   std::string rows;
   WayTable::Around around = table_.around(call.kind, captured, bytes);

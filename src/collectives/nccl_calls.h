@@ -10,6 +10,7 @@
 
 #include "collectives/gpu_group.h"
 #include "collectives/nccl_group.h"
+#include "collectives/nccl_operation.h"
 #include "collectives/nccl_watch.h"
 #include "collectives/way_table.h"
 
@@ -32,7 +33,7 @@ class NcclCalls {
 
   // The same on every rank.
   [[nodiscard]] bool takes(const Collective& call, bool captured) const;
-  [[nodiscard]] bool may_take(const Collective& call) const { return group_ != nullptr && NcclGroup::can(call); }
+  [[nodiscard]] bool may_take(const Collective& call) const { return group_ != nullptr && nccl::can(call); }
   [[nodiscard]] std::string explain(const Collective& call, bool captured) const;
   // As GpuGroup::launch(), of what takes() has accepted. After an error that is not of a capture no rank's operation
   // ends well.

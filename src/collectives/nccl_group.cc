@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/nccl_operation.h"
 #include "collectives/way_table.h"
 #include "sys/cuda_memory.h"
 
@@ -15,48 +16,6 @@ namespace {
 constexpr std::chrono::microseconds kBetweenLooks{50};
 constexpr Timeout kOthersLeave{1'000'000};
 constexpr std::size_t kWarmBytes = 4U << 20;
-
-constexpr int kNoType = -1;
-int nccl_type(DataType type) {
-  switch (type) {
-    case DataType::i8: return nccl::kInt8;
-    case DataType::u8: return nccl::kUint8;
-    case DataType::i32: return nccl::kInt32;
-    case DataType::u32: return nccl::kUint32;
-    case DataType::i64: return nccl::kInt64;
-    case DataType::u64: return nccl::kUint64;
-    case DataType::f16: return nccl::kFloat16;
-    case DataType::bf16: return nccl::kBfloat16;
-    case DataType::f32: return nccl::kFloat32;
-    case DataType::f64: return nccl::kFloat64;
-    case DataType::i16:
-    case DataType::u16:
-    case DataType::f8e4m3:
-    case DataType::f8e5m2: break;
-  }
-  return kNoType;
-}
-
-int nccl_reduction(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::product: return nccl::kProduct;
-    case Reduction::min: return nccl::kMin;
-    case Reduction::max: return nccl::kMax;
-    case Reduction::average: return nccl::kAverage;
-    case Reduction::sum:
-    case Reduction::custom:
-    case Reduction::premul_sum: break;
-  }
-  return nccl::kSum;
-}
-
-bool is_float(DataType type) {
-  return type == DataType::f16 || type == DataType::bf16 || type == DataType::f32 || type == DataType::f64;
-}
-
-bool is_good(int result) {
-  return result == nccl::kSuccess || result == nccl::kInProgress;
-}
 
 }  // namespace
 
@@ -111,27 +70,6 @@ Status NcclGroup::settle(int result, const char* what, Time deadline) {
   return library_->check(result, what);
 }
 
-bool NcclGroup::can(const Collective& call) {
-  if (call.count == 0 || call.reproducible || call.algorithm != Algorithm::automatic) return false;
-  switch (call.kind) {
-    case CollectiveKind::all_reduce:
-    case CollectiveKind::reduce:
-    case CollectiveKind::reduce_scatter:
-      // Of integers, averages are rounded as it likes.
-      return nccl_type(call.type) != kNoType && call.reduction < Reduction::custom &&
-             (call.reduction != Reduction::average || is_float(call.type));
-    case CollectiveKind::broadcast:
-    case CollectiveKind::all_gather:
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter: return true;
-    case CollectiveKind::all_to_all: return call.input != call.output;
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_to_allv:  // counts that differ would not be found, and no rank knows how many bytes it is
-      break;
-  }
-  return false;
-}
-
 Status NcclGroup::enqueue(const Collective& call, void* stream, bool captured, Time deadline) {
   const sys::CurrentContext current(*driver_, context_);
   int result = nccl::kSuccess;
@@ -139,55 +77,9 @@ Status NcclGroup::enqueue(const Collective& call, void* stream, bool captured, T
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr) return {ErrorCode::cancelled, "NCCL's communicator was aborted"};
     captured_ = captured_ || captured;
-    result = call_nccl(call, stream);
+    result = nccl::enqueue(*library_, call, {comm_, rank_, size_}, stream);
   }
   return settle(result, "enqueueing", deadline);
-}
-
-// With comm_, under its lock. What is only moved is bytes.
-int NcclGroup::call_nccl(const Collective& call, void* stream) {
-  const nccl::Library& n = *library_;
-  const std::size_t bytes = call.count * size_of(call.type);
-  switch (call.kind) {
-    case CollectiveKind::all_reduce:
-      return n->ncclAllReduce(call.input, call.output, call.count, nccl_type(call.type), nccl_reduction(call.reduction),
-                              comm_, stream);
-    case CollectiveKind::reduce:
-      return n->ncclReduce(call.input, call.output, call.count, nccl_type(call.type), nccl_reduction(call.reduction),
-                           call.root, comm_, stream);
-    case CollectiveKind::reduce_scatter:
-      return n->ncclReduceScatter(call.input, call.output, call.count, nccl_type(call.type),
-                                  nccl_reduction(call.reduction), comm_, stream);
-    case CollectiveKind::all_gather:
-      return n->ncclAllGather(call.input, call.output, bytes, nccl::kUint8, comm_, stream);
-    case CollectiveKind::broadcast:
-      return n->ncclBroadcast(rank_ == call.root ? call.input : call.output, call.output, bytes, nccl::kUint8,
-                              call.root, comm_, stream);
-    default: return blocks(call, stream);
-  }
-}
-
-// A block from, or to, each rank that has one: all_to_all, gather, scatter.
-int NcclGroup::blocks(const Collective& call, void* stream) {
-  const nccl::Library& n = *library_;
-  const std::size_t bytes = call.count * size_of(call.type);
-  const auto* const input = static_cast<const std::byte*>(call.input);
-  auto* const output = static_cast<std::byte*>(call.output);
-  const bool gathers = call.kind == CollectiveKind::gather, scatters = call.kind == CollectiveKind::scatter;
-  const bool here = rank_ == call.root;
-  int result = n->ncclGroupStart();
-  for (int peer = 0; peer < size_ && is_good(result); ++peer) {
-    const std::size_t at = static_cast<std::size_t>(peer) * bytes;
-    const std::byte* const from = input + (gathers ? 0 : at);
-    std::byte* const to = output + (scatters ? 0 : at);
-    const bool sends = gathers ? peer == call.root : !scatters || here;
-    const bool takes = scatters ? peer == call.root : !gathers || here;
-    if (peer == rank_ && from == to) continue;  // in place
-    if (sends) result = n->ncclSend(from, bytes, nccl::kUint8, peer, comm_, stream);
-    if (takes && is_good(result)) result = n->ncclRecv(to, bytes, nccl::kUint8, peer, comm_, stream);
-  }
-  const int ended = n->ncclGroupEnd();
-  return is_good(result) ? ended : result;
 }
 
 // The first operation of a kind and size makes connections, for which ranks wait for each other.

@@ -25,9 +25,7 @@ class NcclGroup {
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  // Whether NCCL does what that call asks for. The same on every rank.
-  static bool can(const Collective& call);
-  // `captured`: the stream captures.
+  // What nccl::can(). `captured`: the stream captures.
   Status enqueue(const Collective& call, void* stream, bool captured, Time deadline);
   // Operations end soon, whatever other ranks do. Later ones are refused.
   void abort();
@@ -39,8 +37,6 @@ class NcclGroup {
             sys::cuda::Context context, int rank, int size)
       : library_(std::move(library)), driver_(std::move(driver)), context_(context), rank_(rank), size_(size) {}
   Status settle(int result, const char* what, Time deadline);
-  int call_nccl(const Collective& call, void* stream);
-  int blocks(const Collective& call, void* stream);
   Status warm(Time deadline);
   Status run_each(std::byte* input, std::byte* output, std::size_t bytes, void* stream, Time deadline);
 

@@ -393,6 +393,10 @@ MUTANTS = [
            "unit_collectives@Blame.*"),
     Mutant("an operation by NCCL is given to NCCL alone", "src/collectives/nccl_calls.cc",
            "GpuGroup::Part::entry);", "GpuGroup::Part::exit);", "process_gpu_collectives@NcclFailure.CallsThatDiffer*"),
+    Mutant("wrong elements on GPUs are not counted", "tools/bench_collectives_gpu.cc", "timed.wrong = memory.wrong();", "",
+           "process_tool@BenchCollectivesGpu.Wrong*"),
+    Mutant("bench keeps one communicator for all graphs", "tools/bench_collectives_gpu.cc", "captures_ == kCaptures",
+           "captures_ < 0", "process_tool@BenchCollectivesGpu.InGraphs*"),
     # Small operations that their caller does.
     Mutant("the short path skips the epoch check", AT_ONCE,
            "AtOnce HostTransport::move_now(const SmallMove& move) {\n  Link* link = find(move.link);",

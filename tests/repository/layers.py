@@ -33,6 +33,8 @@ ALLOWED = {
     # What describes machines, diagnoses and simulates them, beside the public headers; never the engine, control or a
     # transport. The plugin's declarations of NCCL's tables: `fairway nccl` loads it as NCCL does.
     "tools": ["core", "sys", "topology", "predict", "render", "sim", "doctor", "nccl_net"],
+    # NCCL's functions, as the collectives find and call them: it measures both.
+    "tools/bench_collectives_nccl": ["sys", "collectives"],
     # What the library keeps to itself: how much memory there is, and the driver's table, for events of streams.
     "python": ["sys"],
     "bench": [],

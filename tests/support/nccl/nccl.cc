@@ -25,7 +25,8 @@
 // process. Sums only; 8 MiB of each rank at most. The first looks at whether a communicator is ready say no.
 //
 // Environment variables: FAIRWAY_STANDIN_NCCL_VERSION: what it says to be. FAIRWAY_STANDIN_NCCL_FAILS: a function, or
-// "FUNCTION:RANK": that one fails with 2; "ready": no communicator ever is.
+// "FUNCTION:RANK": that one fails with 2; "ready": no communicator ever is. FAIRWAY_STANDIN_NCCL_SPOILS, if set: the first
+// and the last byte of a sum are wrong. NCCL_DEBUG, if set: it prints a line on standard output, as NCCL does.
 namespace {
 
 constexpr int kSuccess = 0, kUnhandled = 2, kInvalid = 4, kInProgress = 7;
@@ -182,6 +183,7 @@ int reduce(const char* name, const void* input, void* output, std::size_t count,
         std::vector<unsigned char> all(one.board->data[0] + at, one.board->data[0] + at + count * width);
         for (int other = 1; other < one.ranks; ++other)
           if (!sum(type, all.data(), one.board->data[other] + at, count)) return false;
+        if (std::getenv("FAIRWAY_STANDIN_NCCL_SPOILS") != nullptr) all.front() ^= 1, all.back() ^= 1;
         return copy(output, all.data(), all.size(), device);
       });
 }
@@ -232,8 +234,9 @@ int ncclGetUniqueId(Id* id) {
   return kSuccess;
 }
 int ncclCommInitRankConfig(Comm* comm, int ranks, Id id, int rank, const Config* config) {
-  if (config->magic != 0xcafebeef || config->blocking != 0 || ranks > kRanks) return kInvalid;
+  if (config->magic != 0xcafebeef || ranks > kRanks) return kInvalid;
   if (fails("ncclCommInitRankConfig", rank)) return kUnhandled;
+  if (std::getenv("NCCL_DEBUG") != nullptr) std::printf("NCCL INFO rank %d\n", rank), std::fflush(stdout);
   auto made = std::make_shared<Group>();
   made->ranks = ranks;
   made->rank = rank;
@@ -242,7 +245,12 @@ int ncclCommInitRankConfig(Comm* comm, int ranks, Id id, int rank, const Config*
   *comm = new std::shared_ptr<Group>(made);  // never freed: of() looks at it
   made->file = id.name;
   ++made->board->arrived[rank];
-  return kInProgress;
+  if (config->blocking == 0) return kInProgress;
+  for (int other = 0; other < ranks; ++other)
+    while (made->board->arrived[other] == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  ::unlink(id.name);
+  made->not_yet = 0;
+  return kSuccess;
 }
 int ncclCommGetAsyncError(Comm comm, int* state) {
   Group& one = of(comm);
@@ -329,22 +337,23 @@ int ncclGroupEnd() {
   if (--groups > 0 || parts.empty()) return kSuccess;
   const std::vector<Part> all = std::exchange(parts, {});
   if (fails("ncclGroupEnd", of(group_comm).rank)) return kUnhandled;
-  // Each rank's part of the board is cut by who gets it; all blocks are of one size here.
-  const std::size_t bytes = all.front().bytes;
-  if (bytes * static_cast<std::size_t>(of(group_comm).ranks) > kRoom) return kInvalid;
+  // Each rank's part of the board is cut by who gets it.
+  const std::size_t room = kRoom / static_cast<std::size_t>(of(group_comm).ranks);
+  for (const Part& part : all)
+    if (part.bytes > room) return kInvalid;
   return post(
       group_comm, group_stream,
-      [all, bytes](Group& one, int device) {
+      [all, room](Group& one, int device) {
         for (const Part& part : all)
-          if (part.sends &&
-              !copy(one.board->data[one.rank] + static_cast<std::size_t>(part.peer) * bytes, part.from, bytes, device))
+          if (part.sends && !copy(one.board->data[one.rank] + static_cast<std::size_t>(part.peer) * room, part.from,
+                                  part.bytes, device))
             return false;
         return true;
       },
-      [all, bytes](Group& one, int device) {
+      [all, room](Group& one, int device) {
         for (const Part& part : all)
-          if (!part.sends &&
-              !copy(part.to, one.board->data[part.peer] + static_cast<std::size_t>(one.rank) * bytes, bytes, device))
+          if (!part.sends && !copy(part.to, one.board->data[part.peer] + static_cast<std::size_t>(one.rank) * room,
+                                   part.bytes, device))
             return false;
         return true;
       });
