@@ -199,7 +199,8 @@ TEST(NcclRefused, OneThatIsNotReadyInTimeIsToldWithTheRemedy) {
   NcclCase one;
   one.timeout = 2s;
   one.environment = {{"FAIRWAY_STANDIN_NCCL_FAILS", "ready"}};
-  const char* const told = "NCCL was not ready after 1000 ms, half of this communicator's timeout: give it a longer one";
+  const char* const told =
+      "NCCL was not ready after 1000 ms, half of this communicator's timeout: give it a longer one";
   refused(one, told, told);
 }
 

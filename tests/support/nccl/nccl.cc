@@ -25,8 +25,8 @@
 // process. Sums only; 8 MiB of each rank at most. The first looks at whether a communicator is ready say no.
 //
 // Environment variables: FAIRWAY_STANDIN_NCCL_VERSION: what it says to be. FAIRWAY_STANDIN_NCCL_FAILS: a function, or
-// "FUNCTION:RANK": that one fails with 2; "ready": no communicator ever is. FAIRWAY_STANDIN_NCCL_SPOILS, if set: the first
-// and the last byte of a sum are wrong. NCCL_DEBUG, if set: it prints a line on standard output, as NCCL does.
+// "FUNCTION:RANK": that one fails with 2; "ready": no communicator ever is. FAIRWAY_STANDIN_NCCL_SPOILS, if set: the
+// first and the last byte of a sum are wrong. NCCL_DEBUG, if set: it prints a line on standard output, as NCCL does.
 namespace {
 
 constexpr int kSuccess = 0, kUnhandled = 2, kInvalid = 4, kInProgress = 7;
