@@ -151,7 +151,7 @@ struct GpuOptions {
   std::string table = {};          // file; empty: one in the user's cache, for these GPUs and versions
   std::uint64_t windows_from = 0;  // bytes that a rank gets, of which windows are read; 0: as measured, on every rank
   std::uint64_t meet_from = 0;     // bytes of all blocks, of which one warp waits for the others first; 0: none
-  bool messages = false;           // with room for stream_messages(): 8.3 MiB. The same on every rank
+  bool messages = false;           // with room for stream_messages(): 8.4 MiB. The same on every rank
 };
 
 struct StreamMessage {   // of stream_messages(), to or from `peer`

@@ -39,7 +39,7 @@ class GpuCalls:
         windows_from  how many bytes a rank gets from which on windows are read; 0: as was measured. The same on every rank
         meet_from     bytes of all blocks from which on one warp waits for the other ranks before the kernel that moves; 0: none.
                       For streams that run beside others: who waits leaves them the GPU. 3 to 5 us. The same on every rank
-        messages      with room for messages on streams, 8.3 MiB of the GPU. The same on every rank
+        messages      with room for messages on streams, 8.4 MiB of the GPU. The same on every rank
 
         Returns once every rank has called it; it may wait for kernels that run. Takes 25 MiB of the GPU, with NCCL more.
         Raises Unsupported, at every rank, if one of them cannot, and InvalidArgument if nccl or guarded differ; on this rank

@@ -245,7 +245,8 @@ struct MessageCall {
   std::uint32_t peer, sends;
 };
 // Of one kernel, which all travel at once. As many arguments as every driver takes.
-inline constexpr unsigned kMessagesAtOnce = 8, kMessageBlocks = 24;
+inline constexpr unsigned kMessagesAtOnce = 8, kBlocksAtOnce = 192,  // of all of them
+    kMessageBlocks = 64;                                             // of one, at most
 struct MessagesCall {
   MessageCall each[kMessagesAtOnce];
   std::uint32_t count;

@@ -122,7 +122,7 @@ Result<gpu::MessageCall> GpuFurther::message_of(const StreamMessage& message, st
   made.call = on_.call_at(gpu::Layout::told_of(own, from, to, place), call,
                           digest_of_message(from, to, message.size_bytes), number, timeout);
   const gpu::Route route =
-      gpu::message_route_of(layout.message_of(from, to, place), message.size_bytes, on_.by_lines());
+      gpu::message_route_of(layout.size, layout.message_of(from, to, place), message.size_bytes, on_.by_lines());
   made.call.place = gpu::Layout::kPlaces + id;
   made.call.place_at = layout.head_of(id);
   made.call.lines = route.lines;
@@ -141,8 +141,9 @@ Status GpuFurther::start_messages(gpu::MessagesCall& all, unsigned threads, void
 }
 
 // A kernel's messages wait for nothing of each other, so none that this rank has ahead may wait for what comes behind.
-// One kernel takes those of half the ranks at most: of two kernels in a row both ranks of a message are in the same
-// one, since that follows from the sum of their numbers; and so both are for the same of several between two ranks.
+// If they are more than a kernel has room for, it takes those of half the ranks: of two kernels in a row both ranks of
+// a message are in the same one, since that follows from the sum of their numbers; and so both are for the same of
+// several between two ranks. A rank whose messages are one kernel is only earlier with those of the second half.
 Status GpuFurther::launch_messages(std::span<const StreamMessage> group, std::uint64_t number, Timeout timeout,
                                    void* stream) {
   const auto source = on_.source_of(stream);
@@ -157,11 +158,12 @@ Status GpuFurther::launch_messages(std::span<const StreamMessage> group, std::ui
       });
       (again ? later : now).push_back(one);
     }
-    for (const int half : {0, 1}) {
+    const int kernels_of_now = now.size() <= gpu::messages_at_once(static_cast<std::uint32_t>(size_)) ? 1 : 2;
+    for (int half = 0; half < kernels_of_now; ++half) {
       gpu::MessagesCall all = {};
       unsigned threads = gpu::kRowLanes;
       for (const StreamMessage& one : now) {
-        if ((one.peer + rank_) % size_ * 2 / size_ != half) continue;
+        if ((one.peer + rank_) % size_ * kernels_of_now / size_ != half) continue;
         const auto made = message_of(one, number, timeout, *source, threads);
         if (!made) return made.status();
         all.each[all.count++] = *made;

@@ -207,9 +207,10 @@ Route further_route_of(const Layout& layout, std::uint32_t place, Work work, std
   return route;
 }
 
-Route message_route_of(const Range& memory, std::uint64_t bytes, bool by_lines) {
+Route message_route_of(std::uint32_t size, const Range& memory, std::uint64_t bytes, bool by_lines) {
+  const std::uint32_t most = std::min(kMessageBlocks, kBlocksAtOnce / messages_at_once(size));
   Route route;
-  route.lines = lines_in(memory.bytes, 1, bytes, kMessageBlocks, by_lines ? LineForm::kBytes : UnitForm::kBytes);
+  route.lines = lines_in(memory.bytes, 1, bytes, most, by_lines ? LineForm::kBytes : UnitForm::kBytes);
   route.lines.at = memory.begin;
   route.blocks = route.lines.blocks;
   route.threads = route.lines.warps * kRowLanes;

@@ -16,7 +16,7 @@ namespace fairway::collectives::gpu {
 struct Range {
   std::uint64_t begin = 0, bytes = 0;
 };
-// The scratch memory of a rank. Below 16 MiB for any number of ranks, and 8.3 more with messages.
+// The scratch memory of a rank. Below 16 MiB for any number of ranks, and 8.4 more with messages.
 struct Layout {
   static constexpr std::uint32_t kPlaces = 32, kWidePlaces = 6;  // the first are wide: most programs use few
   // Of messages: places of each pair and direction, of which the first is wide; and those of all pairs of ranks.
@@ -106,8 +106,12 @@ Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64
 // The same of a further kernel. `block_bytes`: of the largest block; `sized`: that no rank knows.
 Route further_route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, bool sized,
                        Algorithm asked, bool by_lines);
-// And of a message. Its rows lie in message_of().
-Route message_route_of(const Range& memory, std::uint64_t bytes, bool by_lines);
+// Messages of a kernel among so many ranks: to half of them, and from them.
+constexpr std::uint32_t messages_at_once(std::uint32_t size) {
+  return 2 * ((size + 1) / 2);
+}
+// And of a message among `size` ranks. Its rows lie in message_of(), which is `memory`.
+Route message_route_of(std::uint32_t size, const Range& memory, std::uint64_t bytes, bool by_lines);
 
 // How an operation goes whose memory the other ranks read where it is.
 struct ReadRoute {

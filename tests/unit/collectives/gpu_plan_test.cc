@@ -234,16 +234,19 @@ TEST(GpuFurtherRoute, RowsHaveRoomForAllBytes) {
 
 TEST(GpuFurtherRoute, MessagesHaveRoomAndFewBlocks) {
   for (const bool by_lines : {true, false})
-    for (const std::uint32_t size : {2U, 8U})
+    for (const std::uint32_t size : {2U, 3U, 4U, 5U, 8U})
       for (const std::uint32_t place : {0U, Layout::kMessagePlaces - 1})
         for (std::uint64_t bytes = 0; bytes <= 1ULL << 33; bytes = bytes * 3 + 7) {
           const Layout layout = layout_of(static_cast<int>(size), true);
           const Range memory = layout.message_of(0, 1, place);
-          const Route route = message_route_of(memory, bytes, by_lines);
+          const Route route = message_route_of(size, memory, bytes, by_lines);
           const std::uint64_t rows = std::uint64_t{route.lines.blocks} * route.lines.warps * route.lines.rows;
           EXPECT_GE(rows * route.lines.rounds * (by_lines ? LineForm::kBytes : UnitForm::kBytes), bytes);
           EXPECT_LE(2 * rows * kRowMemory, memory.bytes);
-          EXPECT_LE(route.blocks, kMessageBlocks) << "a kernel's messages are to run at once";
+          EXPECT_LE(messages_at_once(size), kMessagesAtOnce);
+          EXPECT_LE(route.blocks, kMessageBlocks);
+          EXPECT_LE(route.blocks * messages_at_once(size), kBlocksAtOnce) << "a kernel's messages are to run at once";
+          if (size == 2 && bytes > 1U << 30) EXPECT_EQ(route.blocks, kMessageBlocks);
         }
 }
 
