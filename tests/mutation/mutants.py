@@ -26,6 +26,7 @@ TESTS = {
     "src/collectives": ("unit_collectives", "process_collectives", "process_gpu_collectives"),
     "src/transport/verbs": ("unit_verbs_test", "unit_transport", "conformance_test@*verbs_gpus*"),
     "src/transport/fabric": ("unit_fabric", "conformance_test@*fabric*"),
+    "tools": ("tool_test", "process_tool"),
 }
 
 
