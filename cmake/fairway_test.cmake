@@ -5,7 +5,7 @@ set(FAIRWAY_TIMEOUT_unit 30)
 set(FAIRWAY_TIMEOUT_conformance 60)
 set(FAIRWAY_TIMEOUT_process 60)
 set(FAIRWAY_TIMEOUT_fault 120)
-set(FAIRWAY_TIMEOUT_model 300)
+set(FAIRWAY_TIMEOUT_model 900)  # the longest search computes for five minutes, where cores are slow
 set(FAIRWAY_TIMEOUT_net 120)
 set(FAIRWAY_TIMEOUT_rdma_vm 600)
 set(FAIRWAY_TIMEOUT_gpu 120)
