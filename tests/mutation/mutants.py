@@ -396,6 +396,11 @@ MUTANTS = [
            "GpuGroup::Part::entry);", "GpuGroup::Part::exit);", "process_gpu_collectives@NcclFailure.CallsThatDiffer*"),
     Mutant("wrong elements on GPUs are not counted", "tools/bench_collectives_gpu.cc", "timed.wrong = memory.wrong();", "",
            "process_tool@BenchCollectivesGpu.Wrong*"),
+    Mutant("a ring of messages on GPUs is two kernels", "src/collectives/gpu_further_calls.cc",
+           "now.size() <= gpu::messages_at_once(static_cast<std::uint32_t>(size_)) ? 1 : 2", "2",
+           "process_gpu_collectives@GpuMessage.ThoseOf*"),
+    Mutant("an expected time far below ours is drawn", "tools/bench_collectives_report.cc", "row.bound_us > row.us / 10",
+           "row.bound_us > 0", "process_tool@BenchCollectivesGpu.WhatJoins*"),
     Mutant("bench keeps one communicator for all graphs", "tools/bench_collectives_gpu.cc", "captures_ == kCaptures",
            "captures_ < 0", "process_tool@BenchCollectivesGpu.InGraphs*"),
     # Small operations that their caller does.

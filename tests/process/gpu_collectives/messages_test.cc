@@ -103,6 +103,22 @@ TEST_P(GpuMessages, BetweenAllAtOnceAndSeveralOfEach) {
   });
 }
 
+// All messages of a ring are in one kernel. Rank 1 comes only once rank 3, which shares no message with it, has ended:
+// of two kernels in a row rank 0 would wait in the first for rank 1, and rank 3 for the second.
+TEST(GpuMessage, ThoseOfARingDoNotWaitForEachOther) {
+  run_gpu_ranks(4, 10min, [](GpuRank& rank) {
+    const GpuStream stream = rank.stream();
+    const int me = rank.group.rank();
+    char go[3] = {};
+    if (me == 1 && !rank.expect(rank.group.receive(go, 2, 3), "hearing of rank 3")) return;
+    Letters letters(rank);
+    letters.send((me + 1) % 4, 3 << 20);  // more than its place holds
+    letters.receive((me + 3) % 4, 3 << 20);
+    if (!letters.enqueue(stream, 30s) || !ends_well(rank, stream) || !letters.is_right()) return;
+    if (me == 3) (void)rank.expect(rank.group.send("go", 2, 1), "telling rank 1");
+  });
+}
+
 // Two ranks exchange, one call by one and in other groups, while the third does something else with one of them.
 TEST(GpuMessage, OnlyTheTwoTakePart) {
   run_gpu_ranks(3, 10min, [](GpuRank& rank) {

@@ -110,9 +110,16 @@ TEST(BenchCollectivesGpu, WrongElementsAreCounted) {
 
 // Two GPUs with 18 links of 26.6 GB/s, of which each sends half of the buffer.
 TEST(BenchCollectivesGpu, WhatJoinsTheGpusSaysWhatToExpect) {
+  const std::string picture = testing::TempDir() + "gpu-expected.svg";
   const Ran ran =
-      on_gpus("--ranks 2 --operation all_gather --size 1M --machine " FAIRWAY_MACHINES "/h200_x2.json" + kQuick);
+      on_gpus("--ranks 2 --operation all_gather --size 1M --machine " FAIRWAY_MACHINES "/h200_x2.json --svg " +
+              picture + kQuick);
   ASSERT_EQ(ran.exit, 0) << ran.out;
+  std::ostringstream drawn;
+  drawn << std::ifstream(picture).rdbuf();
+  EXPECT_EQ(count(drawn.str(), ">fairway</text>"), 1u) << drawn.str();
+  EXPECT_EQ(count(drawn.str(), ">expected</text>"), 0u) << "the stand-in is far from it: " << drawn.str();
+  std::filesystem::remove(picture);
   const std::size_t at = ran.out.find("\"expected_us\": ");
   ASSERT_NE(at, std::string::npos) << ran.out;
   const double us = std::atof(ran.out.c_str() + at + 15);
