@@ -114,7 +114,7 @@ TEST(GpuMessage, ThoseOfARingDoNotWaitForEachOther) {
     Letters letters(rank);
     letters.send((me + 1) % 4, 3 << 20);  // more than its place holds
     letters.receive((me + 3) % 4, 3 << 20);
-    if (!letters.enqueue(stream, 30s) || !ends_well(rank, stream) || !letters.is_right()) return;
+    if (!letters.enqueue(stream, 1min) || !ends_well(rank, stream) || !letters.is_right()) return;
     if (me == 3) (void)rank.expect(rank.group.send("go", 2, 1), "telling rank 1");
   });
 }
