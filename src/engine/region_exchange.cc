@@ -43,6 +43,12 @@ Status RegionExchange::publish(std::string_view name, RegionId region) {
   if (const auto found = regions_.table().find(region); !found) return found.status();
   const auto askers = published_.publish(name, region);
   if (!askers) return askers.status();
+  // deregister() may have withdrawn its names before this one was there. It had revoked the region first.
+  if (const auto found = regions_.table().find(region); !found) {
+    published_.withdraw(region);
+    for (const PublishedRegions::Asker& asker : *askers) answer(asker, region);
+    return found.status();
+  }
   for (const PublishedRegions::Asker& asker : *askers) answer(asker, region);
   return {};
 }
