@@ -133,8 +133,7 @@ Result<Completion> Submissions::wait(TransferId id, Timeout timeout) {
   const Time until = waiting_.deadline(timeout);
   for (;;) {
     const Stage stage = transfers_.stage(id);
-    if (stage == Stage::done && !TransferTable::is_at_once(id.slot) &&
-        transfers_[id.slot].request.options.deliver != Deliver::to_poll && transfers_.claim(id)) {
+    if (stage == Stage::done && !TransferTable::is_at_once(id.slot) && transfers_.claim(id, Stage::done)) {
       Completion completion = std::move(transfers_[id.slot].completion);
       transfers_.release(id.slot);
       return completion;
@@ -175,7 +174,7 @@ std::size_t Submissions::poll(std::span<Completion> completions) {
       count += transfers_.collect_at_once(transfers_.id(slot), true, completions[count]) ? 1u : 0u;
       continue;
     }
-    if (!transfers_.claim(transfers_.id(slot))) continue;
+    if (!transfers_.claim(transfers_.id(slot), Stage::done_to_poll)) continue;
     completions[count++] = std::move(transfers_[slot].completion);
     transfers_.release(slot);
   }

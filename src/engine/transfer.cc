@@ -23,7 +23,7 @@ void Transfer::begin(const Request& given, Time now) {
   const auto limit_us = static_cast<std::uint64_t>(given.options.deadline.count());
   deadline = limit_us == 0 || limit_us > kNever / kMicrosecond ? kNever : after(now, limit_us * kMicrosecond);
 
-  phase = Phase::waiting;
+  phase = Phase::submitted;
   credit_taken = immediate_sent = signals = false;
   cursor = checked = {};
   route = {};
