@@ -139,6 +139,10 @@ Result<Engine> EngineAccess::open(const EngineOptions& options, bool short_path)
       std::move(*machine), owned, short_path);
 }
 
+engine::Worker& EngineAccess::worker(Engine& engine, std::size_t index) {
+  return engine.state_->workers[index];
+}
+
 Result<Engine> Engine::open(const EngineOptions& options) {
   return EngineAccess::open(options, true);
 }

@@ -159,8 +159,13 @@ enum class Stage : std::uint32_t { free = 0, active = 1, done = 2, done_to_poll 
 class TransferTable {
  public:
   // `inner`: transfers of the engine's own beyond them, which no id names.
-  explicit TransferTable(std::uint32_t capacity, std::uint32_t inner = 0, std::uint32_t workers = 0)
-      : slots_(capacity, inner), workers_(workers), at_once_(new AtOnceTable<>[workers]) {}
+  // `used`: as if each slot had had so many, so that a test need not go through them.
+  explicit TransferTable(std::uint32_t capacity, std::uint32_t inner = 0, std::uint32_t workers = 0,
+                         std::uint32_t used = 0)
+      : slots_(capacity, inner), workers_(workers), at_once_(new AtOnceTable<>[workers]) {
+    for (std::uint32_t slot = 0; used > 0 && slot < capacity; ++slot)
+      slots_[slot].word.store(pack(used, Stage::free), std::memory_order_relaxed);
+  }
 
   static bool is_at_once(std::uint32_t slot) { return slot >= kAtOnce; }
   AtOnceTable<>& at_once(std::uint32_t worker) { return at_once_[worker]; }

@@ -416,6 +416,7 @@ void Worker::end(Peer& peer, const Status& reason) {
 }
 
 void Worker::shut() {
+  if (shut_) return;
   drain_transports();
   for (const std::uint32_t slot : std::vector(live_))
     end(*peers_[slot], {ErrorCode::cancelled, "the engine is closing"});

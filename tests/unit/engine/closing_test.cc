@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/open.h"
+#include "engine/worker.h"
 #include "support/at_length.h"
 #include "two_engines.h"
 
@@ -135,6 +137,38 @@ TEST_P(Closing, EveryCloseAndDeregisterReturnsOnceNothingTouchesTheMemory) {
     }
     first.join();
   }
+}
+
+// Commands of other threads that come in the step that closes the worker: before the one that closes, behind it, and
+// from within one.
+TEST_P(Closing, EveryCommandRunsWhateverComesBesideTheOneThatCloses) {
+  engine::Worker& worker = EngineAccess::worker(*left_, 0);
+  std::atomic<int> ran{0};
+  const auto count = [&](engine::Worker&) { ++ran; };
+  std::atomic<bool> go{false};
+  worker.post([&](engine::Worker& self) {
+    while (!go) std::this_thread::yield();  // the rest is posted meanwhile
+    self.post([&](engine::Worker& again) {
+      ++ran;
+      again.post([&](engine::Worker& last) {
+        last.post(count);
+        ++ran;
+      });
+    });
+    self.close();
+  });
+  std::thread others([&] {
+    if (GetParam() == Progress::threads) worker.post(count);
+    go = true;
+  });
+  worker.call(count);
+  others.join();
+  left_->close();
+  worker.post([&](engine::Worker& self) {  // on this thread, which may post and call there again
+    self.post(count);
+    self.call(count);
+  });
+  EXPECT_EQ(ran, GetParam() == Progress::threads ? 7 : 6);
 }
 
 TEST_P(Closing, CloseInACallbackDoesNothing) {

@@ -127,6 +127,32 @@ TEST(TransferTable, IdsThatNeverWereAreFree) {
   }
 }
 
+TEST(TransferTable, GenerationsBeginAnewAfterTheLast) {
+  TransferTable table(1, 0, 0, kLastGeneration - 1);
+  std::set<TransferId> seen;
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t slot = table.acquire();
+    const TransferId id = table.id(slot);
+    EXPECT_TRUE(id) << "no id has generation 0";
+    EXPECT_TRUE(seen.insert(id).second);
+    EXPECT_TRUE(table.is_active(id)) << id.generation;
+    table.publish(slot, Stage::done);
+    EXPECT_TRUE(table.claim(id, Stage::done));
+    table.release(slot);
+  }
+  EXPECT_TRUE(seen.contains({0, kLastGeneration}));
+  EXPECT_TRUE(seen.contains({0, 1}));
+
+  AtOnceTable<StdAtomics, 1> places(kLastGeneration - 1);
+  for (const std::uint32_t generation : {kLastGeneration, 1u, 2u}) {
+    ASSERT_NE(places.space(), nullptr);
+    EXPECT_EQ(places.add(nullptr, false), (std::pair<std::uint32_t, std::uint32_t>(0, generation)));
+    std::uint64_t bytes = 0;
+    void* user_data = nullptr;
+    EXPECT_TRUE(places.collect(0, generation, false, bytes, user_data));
+  }
+}
+
 TEST(TransferTable, OneOfManyClaimsEachCompletion) {
   TransferTable table(4);
   for (int round = 0; round < 200; ++round) {
