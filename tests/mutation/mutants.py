@@ -504,6 +504,8 @@ MUTANTS = [
            "tcp_test@*"),
     Mutant("acknowledgements are added to a header that is encoded already", "src/transport/tcp/lane_send.cc",
            "    if (i < encoded) encode_head(wire_[i]);\n", "    (void)encoded;\n", "tcp_test@*"),
+    Mutant("a frame over tcp counts as sent only with the padding behind it", "src/transport/tcp/lane_send.cc",
+           "position_ >= std::uint64_t{first.before} + first.bytes", "position_ >= first.whole()", "tcp_test@TcpLane*"),
     Mutant("a frame that goes alone leaves the acknowledgements behind", "src/transport/tcp/lane_send.cc",
            "  header.acks = static_cast<std::uint8_t>(owed_);\n", "", "tcp_test@*"),
     Mutant("who sleeps after polling is not woken by a socket", "src/transport/tcp/lane.h",
