@@ -45,6 +45,7 @@ bool Worker::start_now(std::uint32_t slot) {
     bool completed = false;
     deliver(slot, completed);
     if (completed) services_.completed();
+    note_ends();
     tell();
     slot = kNoSlot;
   }
@@ -192,6 +193,7 @@ void Worker::no_longer_waits(std::uint32_t slot) {
   for (const std::uint32_t slot : delivering_) deliver(slot, completed);
   delivering_.clear();
   if (completed) services_.completed();
+  note_ends();
 }
 
 void Worker::deliver(std::uint32_t slot, bool& completed) {
@@ -219,11 +221,12 @@ void Worker::deliver(std::uint32_t slot, bool& completed) {
     *place = std::move(transfer.completion);
     return services_.transfers.collected(slot);
   }
-  services_.transfers.publish(slot);
   if (to_poll) {
+    services_.transfers.publish(slot);
     (void)services_.completions.push(std::uint32_t{slot});
     completed = true;
   } else {
+    services_.transfers.publish(slot, std::memory_order_seq_cst);
     services_.runtime.executor.wake_all(transfer.word);
   }
 }
