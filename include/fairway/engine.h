@@ -21,9 +21,6 @@
 
 namespace fairway {
 
-using Timeout = std::chrono::microseconds;
-inline constexpr Timeout kForever = Timeout::max();
-
 struct PeerEvent {
   // up: a session with the peer began. When it follows an earlier session, it comes after that session's `down`.
   // down: the session ended. Everything that arrived before has been notified, and every transfer that succeeded has
@@ -168,6 +165,19 @@ class FAIRWAY_API Engine {
   // ---- completion ----
   // Waits for a transfer with Deliver::to_wait. Returns its completion once, then not_found. timed_out: it goes on.
   Result<Completion> wait(TransferId id, Timeout timeout = kForever);
+  // Waits until one of them is complete and returns its completion, once; of several the first in the order given. Ids
+  // whose completion was collected, by whichever thread, are passed over: not_found once none of the others is left.
+  // invalid_argument: one has another Deliver. Any thread; several may wait for the same ids, and one gets each.
+  Result<Completion> wait_any(std::span<const TransferId> ids, Timeout timeout = kForever);
+  // Waits until all are complete, then stores the completion of ids[i] in completions[i]; ok, whatever their outcomes.
+  // timed_out: none was collected, so call again. not_found: one, whose stored status says so, was collected by another
+  // call or never given; all others are stored.
+  Status wait_all(std::span<const TransferId> ids, std::span<Completion> completions, Timeout timeout = kForever);
+  // Waits until all that any thread had submitted to the peer, or to any peer, before the call is complete, with ok or
+  // an error; their callbacks have returned, and their completions are there to be collected. Receives are left out:
+  // those end when the peer sends. What is submitted meanwhile is not waited for. Not in a callback.
+  Status flush(PeerId peer, Timeout timeout = kForever);
+  Status drain(Timeout timeout = kForever);
   // Makes a CUDA stream (cudaStream_t, not the default one) wait: work enqueued on it from now on starts after the
   // transfer has completed, with ok or an error. The host does not wait. The caller must still make progress and
   // collect the completion. unsupported: the transport cuda is not in use.

@@ -45,6 +45,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineDis
       regions(given.max_regions, on, workers, waiting),
       remotes(given.max_remote_regions),
       submissions(options, regions.table(), remotes, peers, workers, waiting, short_path),
+      transfer_waits(submissions.transfers(), peers, workers, waiting),
       arrivals(options, workers, waiting),
       sessions(options, on, peers, workers, waiting, arrivals),
       exchange(regions, peers, workers, waiting, sessions),
@@ -274,6 +275,18 @@ Result<TransferId> Engine::compare_swap(PeerId peer, RemoteAddress target, std::
 
 Result<Completion> Engine::wait(TransferId id, Timeout timeout) {
   return state_->submissions.wait(id, timeout);
+}
+Result<Completion> Engine::wait_any(std::span<const TransferId> ids, Timeout timeout) {
+  return state_->transfer_waits.wait_any(ids, timeout);
+}
+Status Engine::wait_all(std::span<const TransferId> ids, std::span<Completion> completions, Timeout timeout) {
+  return state_->transfer_waits.wait_all(ids, completions, timeout);
+}
+Status Engine::flush(PeerId peer, Timeout timeout) {
+  return state_->transfer_waits.flush(peer, timeout);
+}
+Status Engine::drain(Timeout timeout) {
+  return state_->transfer_waits.drain(timeout);
 }
 Status Engine::stream_wait(TransferId id, void* stream) {
   return state_->submissions.stream_wait(id, stream);

@@ -34,7 +34,8 @@ Submissions::Submissions(const EngineOptions& options, const transport::RegionTa
 Result<TransferId> Submissions::submit(const Request& request, bool full_is_error) {
   if (waiting_.closed() || !check_.is_plain_message(request))
     if (Status status = check(request); !status) return status;
-  const std::uint32_t slot = transfers_.acquire();
+  const std::uint32_t slot =
+      transfers_.acquire(request.peer, request.operation == Operation::receive, request.options.deliver);
   if (slot == kNoSlot) {
     back_pressure_.fetch_add(1, std::memory_order_relaxed);
     if (!full_is_error) return TransferId{};
@@ -43,7 +44,7 @@ Result<TransferId> Submissions::submit(const Request& request, bool full_is_erro
   }
   Transfer& t = transfers_[slot];
   const bool now = may_start_now(request);
-  t.begin(request, now && request.options.deadline.count() == 0 ? 0 : waiting_.now());
+  t.begin(request, now && request.options.deadline == kForever ? 0 : waiting_.now());
   const TransferId id = transfers_.id(slot);
   if (now && start_now(request.peer, slot)) return id;
   if (now) t.submitted = waiting_.now();
@@ -70,7 +71,7 @@ Submitted Submissions::submit(std::span<const Request> requests, std::span<Trans
 bool Submissions::may_start_now(const Request& request) const {
   const RequestOptions& options = request.options;
   return short_path_ && (is_message(request.operation) || (waiting_.by_caller() && is_one_piece(request))) &&
-         !options.after && options.start_after == nullptr && !waiting_.closed();
+         !options.after && options.start_after == nullptr && options.deadline.count() > 0 && !waiting_.closed();
 }
 
 // By its caller in the worker's place. False: the worker has to.

@@ -13,6 +13,7 @@
 #include "core/slot_pool.h"
 #include "core/time.h"
 #include "engine/at_once_table.h"
+#include "engine/ends_count.h"
 #include "engine/expectation.h"
 #include "engine/route.h"
 
@@ -100,6 +101,9 @@ struct Transfer {
 
   std::atomic<std::uint32_t> peer{0};  // slot; other workers read it for `after`
   Failures failures;                   // of all transfers that this slot had
+  // As the request says, for callers that know the id alone: of the slot's latest transfer.
+  std::atomic<bool> receives{false};
+  std::atomic<Deliver> delivery{Deliver::to_wait};
 
   Request request;
   std::array<std::byte, kMaxNotifyMessage> message;  // the notification's, copied at submission
@@ -185,19 +189,23 @@ class TransferTable {
                                                           : nullptr;
   }
 
-  // kNoSlot when all are in use.
-  std::uint32_t acquire() {
+  // kNoSlot when all are in use. Who sees the transfer active sees at least this of it.
+  std::uint32_t acquire(PeerId peer = {}, bool receives = false, Deliver delivery = Deliver::to_wait) {
     const auto slot = slots_.acquire();
     if (!slot) return kNoSlot;
-    std::atomic<std::uint32_t>& word = slots_[*slot].word;
-    const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed)) % kGenerations + 1;
-    word.store(pack(generation, Stage::active), std::memory_order_relaxed);
+    Transfer& t = slots_[*slot];
+    t.peer.store(peer.slot, std::memory_order_relaxed);
+    t.receives.store(receives, std::memory_order_relaxed);
+    t.delivery.store(delivery, std::memory_order_relaxed);
+    const std::uint32_t generation = generation_of(t.word.load(std::memory_order_relaxed)) % kGenerations + 1;
+    t.word.store(pack(generation, Stage::active), std::memory_order_release);
     return *slot;
   }
-  // The completion must be in place: this publishes it to waiters.
-  void publish(std::uint32_t slot, Stage done) {
+  // The completion must be in place: this publishes it to waiters, in the order of ends(). `done`: Stage::done or
+  // done_to_poll.
+  void publish(std::uint32_t slot, Stage done, std::memory_order order = std::memory_order_release) {
     std::atomic<std::uint32_t>& word = slots_[slot].word;
-    word.store(pack(generation_of(word.load(std::memory_order_relaxed)), done), std::memory_order_release);
+    word.store(pack(generation_of(word.load(std::memory_order_relaxed)), done), order);
   }
   // True for the one caller that may collect the completion of `id`, published as `done`; it must copy it out and then
   // release() the slot.
@@ -208,6 +216,20 @@ class TransferTable {
                                                         std::memory_order_acquire, std::memory_order_relaxed);
   }
   void release(std::uint32_t slot) { slots_.release(slot); }
+  // Of one with Deliver::to_wait, for the one caller that gets it.
+  bool collect(TransferId id, Completion& out) {
+    if (is_at_once(id.slot)) return collect_at_once(id, false, out);
+    if (!claim(id, Stage::done)) return false;
+    out = std::move(slots_[id.slot].completion);
+    release(id.slot);
+    return true;
+  }
+  // Of one that is active or done; else it says nothing.
+  [[nodiscard]] bool is_to_wait(TransferId id) const {
+    return is_at_once(id.slot) || id.slot >= slots_.capacity() ||
+           slots_[id.slot].delivery.load(std::memory_order_relaxed) == Deliver::to_wait;
+  }
+  EndsCount<>& ends() { return ends_; }  // of transfers
   // In place of publish(), claim() and release(): of a completion that nobody else has to collect.
   void collected(std::uint32_t slot) {
     std::atomic<std::uint32_t>& word = slots_[slot].word;
@@ -223,12 +245,12 @@ class TransferTable {
   }
   bool is_active(TransferId id) const { return stage(id) == Stage::active; }
   // Stage::free also for an id of an earlier generation.
-  Stage stage(TransferId id) const {
+  Stage stage(TransferId id, std::memory_order order = std::memory_order_acquire) const {
     if (is_at_once(id.slot))
       return worker_of(id) < workers_ && at_once_[worker_of(id)].waits(index_of(id), id.generation) ? Stage::done
                                                                                                     : Stage::free;
     if (id.slot >= slots_.capacity() || !id) return Stage::free;
-    const std::uint32_t word = slots_[id.slot].word.load(std::memory_order_acquire);
+    const std::uint32_t word = slots_[id.slot].word.load(order);
     return generation_of(word) == id.generation ? static_cast<Stage>(word & 3) : Stage::free;
   }
   // An id that acquire() gave, of whatever stage by now. Of generations that came round again: the latest round's.
@@ -267,6 +289,7 @@ class TransferTable {
   SlotPool<Transfer> slots_;
   const std::uint32_t workers_;
   const std::unique_ptr<AtOnceTable<>[]> at_once_;  // by worker
+  EndsCount<> ends_;
 };
 
 }  // namespace fairway::engine

@@ -22,10 +22,7 @@ Status Waiting::open() {
 }
 
 Time Waiting::deadline(Timeout timeout) const {
-  if (timeout == kForever) return kNever;
-  if (timeout.count() <= 0) return 0;
-  const auto us = static_cast<std::uint64_t>(timeout.count());
-  return us > kNever / kMicrosecond ? kNever : after(runtime_.clock.now(), us * kMicrosecond);
+  return timeout == kForever ? kNever : passes_at(timeout.count() <= 0 ? 0 : runtime_.clock.now(), timeout);
 }
 
 // With Progress::caller mostly nobody sleeps on the count: either this sees who does, or that one sees the new count,

@@ -231,6 +231,9 @@ class Worker final : public Stepper, public TransferOwner {
     if (std::exchange(untold_, false)) services_.notice();
   }
   void note_end(Transfer& transfer);
+  void note_ends() {  // of transfers whose ends are stored: to who waits for several
+    if (services_.transfers.ends().noted()) services_.runtime.executor.wake_all(services_.transfers.ends().word());
+  }
   void answer_cancels(Transfer& transfer, Cancelled::Far far_side);
   bool take_commands();
   void run_closed();

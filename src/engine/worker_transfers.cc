@@ -46,6 +46,7 @@ bool Worker::start_now(std::uint32_t slot) {
     bool completed = false;
     deliver(slot, completed);
     if (completed) services_.completed();
+    note_ends();
     tell();
     slot = kNoSlot;
   }
@@ -197,6 +198,7 @@ void Worker::no_longer_waits(std::uint32_t slot) {
   for (const std::uint32_t slot : delivering_) deliver(slot, completed);
   delivering_.clear();
   if (completed) services_.completed();
+  note_ends();
 }
 
 void Worker::deliver(std::uint32_t slot, bool& completed) {
@@ -224,11 +226,12 @@ void Worker::deliver(std::uint32_t slot, bool& completed) {
     *place = std::move(transfer.completion);
     return services_.transfers.collected(slot);
   }
-  services_.transfers.publish(slot, to_poll ? Stage::done_to_poll : Stage::done);
   if (to_poll) {
+    services_.transfers.publish(slot, Stage::done_to_poll);
     (void)services_.completions.push(std::uint32_t{slot});
     completed = true;
   } else {
+    services_.transfers.publish(slot, Stage::done, std::memory_order_seq_cst);
     services_.runtime.executor.wake_all(transfer.word);
   }
 }
