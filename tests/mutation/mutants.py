@@ -155,7 +155,7 @@ MUTANTS = [
     Mutant("an older failure is forgotten once the slot fails again", "src/engine/transfer.h",
            "(lost ? kOlder : 0) | moved | 1", "(lost ? kOlder : 0) | 1", "engine_test@Failures.*"),
     Mutant("a slot's generations never begin anew", "src/engine/transfer.h",
-           "(word.load(std::memory_order_relaxed)) % kGenerations + 1", "(word.load(std::memory_order_relaxed)) + 1",
+           "(t.word.load(std::memory_order_relaxed)) % kGenerations + 1", "(t.word.load(std::memory_order_relaxed)) + 1",
            "engine_test@TransferTable.*"),
     Mutant("a place's generations never begin anew", "src/engine/at_once_table.h",
            "    if (generation > kGenerations) generation = 1;\n", "", "engine_test@TransferTable.*"),
