@@ -138,7 +138,7 @@ MUTANTS = [
     Mutant("a submission to a worker that has closed waits for ever", WORKER,
            "  if (!closed_.load(std::memory_order_relaxed)) return;\n  post(", "  return;\n  post(",
            "engine_test@*Closing.EachAccepted*"),
-    Mutant("commands that come with the one that closes never run", WORKER,
+    Mutant("commands that come with the one that closes never run", "src/engine/worker_end.cc",
            "void Worker::stay_closed() {\n  take_commands();\n", "void Worker::stay_closed() {\n  { std::lock_guard lock(commands_mutex_); commands_.clear(); }\n",
            "engine_test@*Closing.EveryCommand*"),
     Mutant("a kernel that refuses epoll_pwait2 shows no event", "src/sys/epoll_set.cc",

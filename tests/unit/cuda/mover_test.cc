@@ -23,6 +23,7 @@ class Idle final : public Executor {
    public:
     explicit Asleep(std::atomic<int>& wakes) : wakes_(wakes) {}
     void wake() override { ++wakes_; }
+    void end() override {}
     Status watch(int) override { return {}; }
     void unwatch(int) override {}
 
