@@ -170,7 +170,15 @@ void fairway_memory_source_init(fairway_memory_source*);
 fairway_code fairway_register(fairway_engine*, void* address, uint64_t size_bytes, int32_t access,
                               const fairway_memory_source*, fairway_region*, fairway_error**); /* null: host memory */
 fairway_code fairway_allocate(fairway_engine*, uint64_t size_bytes, int32_t access, fairway_region*, fairway_error**);
+/* After FAIRWAY_NOT_FENCED ask again: each call waits for the same end. */
 fairway_code fairway_deregister(fairway_engine*, fairway_region_id, int64_t timeout_us, fairway_error**);
+typedef enum {
+  FAIRWAY_FENCE_REGISTERED,
+  FAIRWAY_FENCE_PENDING, /* deregister was called, and somebody may still access the memory */
+  FAIRWAY_FENCE_FENCED,  /* nothing accesses it any more */
+  FAIRWAY_FENCE_UNKNOWN
+} fairway_fence;
+int32_t fairway_fence_state(fairway_engine*, fairway_region_id); /* does not wait; a fairway_fence */
 fairway_code fairway_describe(fairway_engine*, fairway_region_id, uint8_t** bytes, size_t* count, fairway_error**);
 /* Importing or looking up the same region of a peer again gives the same id; one release ends it for all of them. */
 fairway_code fairway_import(fairway_engine*, fairway_peer, const uint8_t* bytes, size_t count, fairway_remote_region*,
@@ -201,6 +209,7 @@ typedef struct {
   void* user_data;
 } fairway_completion;
 typedef void (*fairway_callback)(const fairway_completion*, void* user_data); /* a worker's thread: must not block */
+static const int64_t FAIRWAY_NO_DEADLINE = INT64_MAX;                         /* as fairway_request_init sets it */
 typedef struct {
   size_t struct_size;
   int32_t operation;
@@ -222,8 +231,8 @@ typedef struct {
   uint64_t signal_value;
   uint8_t signal_add, checksum, local_completion;
   fairway_transfer after;
-  uint64_t deadline_us;
-  void* start_after; /* a CUDA event */
+  int64_t deadline_us; /* left from now on; 0 or less: it has passed */
+  void* start_after;   /* a CUDA event */
   int32_t priority, deliver;
   fairway_callback callback;
   void* user_data;
@@ -235,6 +244,14 @@ fairway_code fairway_submit(fairway_engine*, const fairway_request*, size_t coun
 int32_t fairway_writable(fairway_engine*);
 /* FAIRWAY_OK: *completion is the outcome, which may be a failure. */
 fairway_code fairway_wait(fairway_engine*, fairway_transfer, int64_t timeout_us, fairway_completion*, fairway_error**);
+/* Of ids whose completion is collected already none counts; not_found: none is left. */
+fairway_code fairway_wait_any(fairway_engine*, const fairway_transfer* ids, size_t count, int64_t timeout_us,
+                              fairway_completion*, fairway_error**);
+/* FAIRWAY_OK or FAIRWAY_NOT_FOUND: all `count` completions are stored, those not found with that code. Else: none. */
+fairway_code fairway_wait_all(fairway_engine*, const fairway_transfer* ids, size_t count, int64_t timeout_us,
+                              fairway_completion* completions, fairway_error**);
+fairway_code fairway_flush(fairway_engine*, fairway_peer, int64_t timeout_us, fairway_error**);
+fairway_code fairway_drain(fairway_engine*, int64_t timeout_us, fairway_error**); /* of all peers */
 size_t fairway_poll(fairway_engine*, fairway_completion*, size_t count);
 int fairway_fd(fairway_engine*);
 typedef struct {

@@ -21,9 +21,6 @@
 
 namespace fairway {
 
-using Timeout = std::chrono::microseconds;
-inline constexpr Timeout kForever = Timeout::max();
-
 struct PeerEvent {
   // up: a session with the peer began. When it follows an earlier session, it comes after that session's `down`.
   // down: the session ended. Everything that arrived before has been notified, and every transfer that succeeded has
@@ -56,6 +53,14 @@ struct Cancelled {
   enum class Far : std::uint8_t { nothing, all, partial, unknown } far_side = Far::unknown;
 };
 
+// How far the end of a region has come.
+enum class Fence : std::uint8_t {
+  registered,  // deregister() was not called
+  pending,     // it was, or close(), and somebody may still access the memory
+  fenced,      // nothing accesses it any more: it may be reused
+  unknown,     // never a region of this engine
+};
+
 // A communication endpoint. A process usually has one. All calls are thread-safe. Every call that waits takes a timeout
 // and returns timed_out when it expires. Errors name the peer, the link and the cause.
 class FAIRWAY_API Engine {
@@ -71,7 +76,8 @@ class FAIRWAY_API Engine {
   // Completes every transfer with `cancelled`, tells every peer, and releases all regions and mappings. Kernels that
   // use a mapping of this engine must have ended before. After the call nothing accesses the caller's memory, with one
   // exception: kernels of a peer that has mapped it and does not unmap() it within a second (see deregister()).
-  // Callbacks may run during the call, but not after it.
+  // Callbacks may run during the call, but not after it. Of several threads that call it each returns once the engine
+  // is closed, whoever began. In a callback of the engine it does nothing: it would wait for itself.
   void close();
   [[nodiscard]] bool is_open() const;  // false from the beginning of close() on
 
@@ -100,8 +106,11 @@ class FAIRWAY_API Engine {
   Result<Region> allocate(std::size_t size_bytes, Access access);
   // Ends all use of the region: this engine's transfers complete with `cancelled`, peers' with `revoked`. ok: nothing
   // accesses the memory any more. not_fenced: somebody may still access it (the message says who), so do not reuse or
-  // free it; call again.
+  // free it; the end goes on, and another call, from any thread, waits for the same one. revoked: it has ended before.
+  // closed: so has the engine, and nothing accesses the memory; while it closes the call waits for that.
   Status deregister(const Region& region, Timeout timeout = std::chrono::seconds(5));
+  // Where that is, without waiting. Any thread. Of a region whose slot was used 2^31 times since it says nothing right.
+  [[nodiscard]] Fence fence_state(const Region& region) const;
   // The bytes that a peer passes to import_region(). Send them by any means; they contain no secret.
   Result<std::vector<std::byte>> describe(const Region& region);
   // Importing or looking up the same region of a peer again returns the same id. One release() ends it for all of them.
@@ -156,6 +165,19 @@ class FAIRWAY_API Engine {
   // ---- completion ----
   // Waits for a transfer with Deliver::to_wait. Returns its completion once, then not_found. timed_out: it goes on.
   Result<Completion> wait(TransferId id, Timeout timeout = kForever);
+  // Waits until one of them is complete and returns its completion, once; of several the first in the order given. Ids
+  // whose completion was collected, by whichever thread, are passed over: not_found once none of the others is left.
+  // invalid_argument: one has another Deliver. Any thread; several may wait for the same ids, and one gets each.
+  Result<Completion> wait_any(std::span<const TransferId> ids, Timeout timeout = kForever);
+  // Waits until all are complete, then stores the completion of ids[i] in completions[i]; ok, whatever their outcomes.
+  // timed_out: none was collected, so call again. not_found: one, whose stored status says so, was collected by another
+  // call or never given; all others are stored.
+  Status wait_all(std::span<const TransferId> ids, std::span<Completion> completions, Timeout timeout = kForever);
+  // Waits until all that any thread had submitted to the peer, or to any peer, before the call is complete, with ok or
+  // an error; their callbacks have returned, and their completions are there to be collected. Receives are left out:
+  // those end when the peer sends. What is submitted meanwhile is not waited for. Not in a callback.
+  Status flush(PeerId peer, Timeout timeout = kForever);
+  Status drain(Timeout timeout = kForever);
   // Makes a CUDA stream (cudaStream_t, not the default one) wait: work enqueued on it from now on starts after the
   // transfer has completed, with ok or an error. The host does not wait. The caller must still make progress and
   // collect the completion. unsupported: the transport cuda is not in use.

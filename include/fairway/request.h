@@ -12,6 +12,9 @@
 
 namespace fairway {
 
+using Timeout = std::chrono::microseconds;  // from now on; 0 or less: it has passed
+inline constexpr Timeout kForever = Timeout::max();
+
 // One contiguous piece of a transfer.
 struct Extent {
   Slice local = {};
@@ -96,9 +99,11 @@ enum class Priority : std::uint8_t { bulk, normal, urgent };
 // Options of any request. The defaults suit most.
 struct RequestOptions {
   Notify notify = {};
-  TransferId after = {};                  // start when that one has completed with ok; if it fails: dependency_failed
-  std::chrono::microseconds deadline{0};  // 0: none. When it expires: deadline_exceeded, as soon as fenced
-  bool checksum = false;                  // verify a CRC-32C of the bytes, end to end
+  TransferId after = {};  // start when that one has completed with ok; if it fails: dependency_failed
+  // When it passes: deadline_exceeded, as soon as fenced. One that has passed when the request is submitted ends it so,
+  // before anything is moved; unlike a request that is refused, it was accepted and completes.
+  Timeout deadline = kForever;
+  bool checksum = false;  // verify a CRC-32C of the bytes, end to end
   // A recorded CUDA event (cudaEvent_t): the transfer accesses memory only after it. The host does not wait. For write
   // and read over cuda. The event must live until the transfer completes. Before the event the transfer cannot be
   // stopped: deadline and cancel take effect after it.

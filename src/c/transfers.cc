@@ -1,5 +1,6 @@
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "c/abi.h"
 
@@ -10,6 +11,8 @@ using namespace fairway::c;
 static_assert(sizeof(fairway_extent) == sizeof(Extent) &&
               offsetof(fairway_extent, remote) == offsetof(Extent, remote) &&
               offsetof(fairway_slice, length) == offsetof(Slice, length));
+static_assert(sizeof(fairway_transfer) == sizeof(TransferId) &&
+              offsetof(fairway_transfer, generation) == offsetof(TransferId, generation));
 static_assert(sizeof(fairway_notification) == sizeof(Notification) &&
               offsetof(fairway_notification, message) == offsetof(Notification, message));
 
@@ -80,8 +83,6 @@ Status read_request(const fairway_request& in, Request& out) {
   if (!is_value(in.operation, FAIRWAY_COMPARE_SWAP) || !is_value(in.notify, FAIRWAY_NOTIFY_SIGNAL) ||
       !is_value(in.priority, FAIRWAY_URGENT) || !is_value(in.deliver, FAIRWAY_TO_CALLBACK))
     return {ErrorCode::invalid_argument, "a request's operation, notify, priority or deliver has no such value"};
-  if (in.deadline_us > static_cast<std::uint64_t>(std::chrono::microseconds::max().count()))
-    return {ErrorCode::invalid_argument, "a request's deadline_us is too long; 0 means none"};
   if (in.message == nullptr && in.message_bytes != 0)
     return {ErrorCode::invalid_argument, "a request has message_bytes but its message is null"};
   if (Status status = read_layout(in, out.layout); !status) return status;
@@ -99,7 +100,7 @@ Status read_request(const fairway_request& in, Request& out) {
                     in.signal_value,
                     in.signal_add != 0};
   options.after = id<TransferId>(in.after);
-  options.deadline = std::chrono::microseconds(in.deadline_us);
+  options.deadline = Timeout(in.deadline_us);
   options.checksum = in.checksum != 0;
   options.local_completion = in.local_completion != 0;
   options.start_after = in.start_after;
@@ -119,6 +120,7 @@ FAIRWAY_API void fairway_request_init(fairway_request* out) {
   out->struct_size = sizeof *out;
   out->count = 1;
   out->priority = static_cast<int32_t>(defaults.priority);
+  out->deadline_us = FAIRWAY_NO_DEADLINE;
 }
 
 FAIRWAY_API fairway_code fairway_submit(fairway_engine* engine, const fairway_request* requests, size_t count,
@@ -170,6 +172,37 @@ FAIRWAY_API fairway_code fairway_wait(fairway_engine* engine, fairway_transfer t
         return done.status();
       },
       completion);
+}
+FAIRWAY_API fairway_code fairway_wait_any(fairway_engine* engine, const fairway_transfer* ids, size_t count,
+                                          int64_t timeout_us, fairway_completion* completion, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) {
+        auto done = on.wait_any({reinterpret_cast<const TransferId*>(ids), count}, timeout_of(timeout_us));
+        if (done) *completion = completion_of(*done, done->user_data);
+        return done.status();
+      },
+      ids, completion);
+}
+FAIRWAY_API fairway_code fairway_wait_all(fairway_engine* engine, const fairway_transfer* ids, size_t count,
+                                          int64_t timeout_us, fairway_completion* completions, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) {
+        std::vector<Completion> done(count);
+        Status status = on.wait_all({reinterpret_cast<const TransferId*>(ids), count}, done, timeout_of(timeout_us));
+        if (status || status.code() == ErrorCode::not_found)
+          for (size_t i = 0; i < count; ++i) completions[i] = completion_of(done[i], done[i].user_data);
+        return status;
+      },
+      ids, completions);
+}
+FAIRWAY_API fairway_code fairway_flush(fairway_engine* engine, fairway_peer peer, int64_t timeout_us,
+                                       fairway_error** error) {
+  return with(engine, error, [&](Engine& on) { return on.flush(id<PeerId>(peer), timeout_of(timeout_us)); });
+}
+FAIRWAY_API fairway_code fairway_drain(fairway_engine* engine, int64_t timeout_us, fairway_error** error) {
+  return with(engine, error, [&](Engine& on) { return on.drain(timeout_of(timeout_us)); });
 }
 FAIRWAY_API size_t fairway_poll(fairway_engine* engine, fairway_completion* completions, size_t count) {
   if (engine == nullptr || (completions == nullptr && count != 0)) return 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 namespace fairway {
@@ -15,6 +16,13 @@ inline constexpr Time kSecond = 1'000'000'000;
 // `now + delay`, saturating at kNever.
 constexpr Time after(Time now, Time delay) {
   return delay > kNever - now ? kNever : now + delay;
+}
+
+// When `left` has passed. kNever: never; 0: it has passed already.
+constexpr Time passes_at(Time now, std::chrono::microseconds left) {
+  if (left.count() <= 0) return 0;
+  const auto us = static_cast<std::uint64_t>(left.count());
+  return us > kNever / kMicrosecond ? kNever : after(now, us * kMicrosecond);
 }
 
 }  // namespace fairway

@@ -45,6 +45,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineDis
       regions(given.max_regions, on, workers, waiting),
       remotes(given.max_remote_regions),
       submissions(options, regions.table(), remotes, peers, workers, waiting, short_path),
+      transfer_waits(submissions.transfers(), peers, workers, waiting),
       arrivals(options, workers, waiting),
       sessions(options, on, peers, workers, waiting, arrivals),
       exchange(regions, peers, workers, waiting, sessions),
@@ -87,7 +88,8 @@ Status Engine::State::start(const TransportFactory& factory) {
 }
 
 void Engine::State::close() {
-  if (!waiting.close()) return;
+  if (workers.stepped_here()) return;
+  if (!waiting.close()) return (void)waiting.wait_for_end(kNever);
   introspection.machine().close();
   workers.call_all([](engine::Worker& owner) { owner.acknowledge(); });
   sessions.close();
@@ -99,6 +101,7 @@ void Engine::State::close() {
   sessions.end_calls(why);
   exchange.end_calls(why);
   waiting.notice();
+  waiting.ended();
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -135,6 +138,10 @@ Result<Engine> EngineAccess::open(const EngineOptions& options, bool short_path)
                                           regions, runtime);
       },
       std::move(*machine), owned, short_path);
+}
+
+engine::Worker& EngineAccess::worker(Engine& engine, std::size_t index) {
+  return engine.state_->workers[index];
 }
 
 Result<Engine> Engine::open(const EngineOptions& options) {
@@ -178,10 +185,20 @@ Result<Region> Engine::allocate(std::size_t size_bytes, Access access) {
 }
 Status Engine::deregister(const Region& region, Timeout timeout) {
   State& state = *state_;
-  if (state.waiting.closed()) return {ErrorCode::closed, "the engine is closed: nothing touches its regions any more"};
-  if (Status status = state.regions.revoke(region.id); !status) return status;
+  if (state.waiting.closed()) {
+    if (state.workers.stepped_here() || !state.waiting.wait_for_end(state.waiting.deadline(timeout)))
+      return {ErrorCode::not_fenced, "the engine is closing: its regions may be touched until close() has returned"};
+    return {ErrorCode::closed, "the engine is closed: nothing touches its regions any more"};
+  }
+  const auto ending = state.regions.begin_end(region.id);
+  if (!ending) return ending.status();
   state.exchange.withdraw(region.id);
-  return state.regions.end(region.id, timeout);
+  return state.regions.wait_for_end(region.id, **ending, timeout);
+}
+Fence Engine::fence_state(const Region& region) const {
+  if (state_->waiting.ended_already()) return Fence::fenced;
+  const Fence state = state_->regions.fence_state(region.id);
+  return state == Fence::registered && state_->waiting.closed() ? Fence::pending : state;  // close() ends them all
 }
 Result<std::vector<std::byte>> Engine::describe(const Region& region) {
   const auto description = state_->exchange.describe(region.id);
@@ -258,6 +275,18 @@ Result<TransferId> Engine::compare_swap(PeerId peer, RemoteAddress target, std::
 
 Result<Completion> Engine::wait(TransferId id, Timeout timeout) {
   return state_->submissions.wait(id, timeout);
+}
+Result<Completion> Engine::wait_any(std::span<const TransferId> ids, Timeout timeout) {
+  return state_->transfer_waits.wait_any(ids, timeout);
+}
+Status Engine::wait_all(std::span<const TransferId> ids, std::span<Completion> completions, Timeout timeout) {
+  return state_->transfer_waits.wait_all(ids, completions, timeout);
+}
+Status Engine::flush(PeerId peer, Timeout timeout) {
+  return state_->transfer_waits.flush(peer, timeout);
+}
+Status Engine::drain(Timeout timeout) {
+  return state_->transfer_waits.drain(timeout);
 }
 Status Engine::stream_wait(TransferId id, void* stream) {
   return state_->submissions.stream_wait(id, stream);

@@ -60,8 +60,8 @@ Status RequestCheck::check_signal(const Notify& notify) const {
   const RequestOptions& wanted = request.options;
   if ((!receives && request.operation != Operation::send) || extent == nullptr ||
       wanted.notify.kind != NotifyKind::none || !wanted.notify.message.empty() || wanted.after != TransferId{} ||
-      wanted.start_after != nullptr || (receives && wanted.local_completion) || wanted.deadline.count() < 0 ||
-      wanted.priority > Priority::urgent || wanted.deliver > Deliver::to_poll || !peers_.is_usable(request.peer))
+      wanted.start_after != nullptr || (receives && wanted.local_completion) || wanted.priority > Priority::urgent ||
+      wanted.deliver > Deliver::to_poll || !peers_.is_usable(request.peer))
     return false;
   const Slice& local = extent->local;
   transport::RegionTable::Resolved out;

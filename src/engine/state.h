@@ -11,6 +11,7 @@
 #include "engine/region_exchange.h"
 #include "engine/registered_regions.h"
 #include "engine/submissions.h"
+#include "engine/transfer_waits.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 
@@ -37,6 +38,7 @@ struct Engine::State {
   engine::RegisteredRegions regions;
   transport::RegionTable remotes;  // bounds of imported regions
   engine::Submissions submissions;
+  engine::TransferWaits transfer_waits;
   engine::Arrivals arrivals;
   engine::PeerSessions sessions;
   engine::RegionExchange exchange;

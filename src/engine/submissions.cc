@@ -34,7 +34,8 @@ Submissions::Submissions(const EngineOptions& options, const transport::RegionTa
 Result<TransferId> Submissions::submit(const Request& request, bool full_is_error) {
   if (waiting_.closed() || !check_.is_plain_message(request))
     if (Status status = check(request); !status) return status;
-  const std::uint32_t slot = transfers_.acquire();
+  const std::uint32_t slot =
+      transfers_.acquire(request.peer, request.operation == Operation::receive, request.options.deliver);
   if (slot == kNoSlot) {
     back_pressure_.fetch_add(1, std::memory_order_relaxed);
     if (!full_is_error) return TransferId{};
@@ -43,7 +44,7 @@ Result<TransferId> Submissions::submit(const Request& request, bool full_is_erro
   }
   Transfer& t = transfers_[slot];
   const bool now = may_start_now(request);
-  t.begin(request, now && request.options.deadline.count() == 0 ? 0 : waiting_.now());
+  t.begin(request, now && request.options.deadline == kForever ? 0 : waiting_.now());
   const TransferId id = transfers_.id(slot);
   if (now && start_now(request.peer, slot)) return id;
   if (now) t.submitted = waiting_.now();
@@ -70,7 +71,7 @@ Submitted Submissions::submit(std::span<const Request> requests, std::span<Trans
 bool Submissions::may_start_now(const Request& request) const {
   const RequestOptions& options = request.options;
   return short_path_ && (is_message(request.operation) || (waiting_.by_caller() && is_one_piece(request))) &&
-         !options.after && options.start_after == nullptr && !waiting_.closed();
+         !options.after && options.start_after == nullptr && options.deadline.count() > 0 && !waiting_.closed();
 }
 
 // By its caller in the worker's place. False: the worker has to.
@@ -133,8 +134,7 @@ Result<Completion> Submissions::wait(TransferId id, Timeout timeout) {
   const Time until = waiting_.deadline(timeout);
   for (;;) {
     const Stage stage = transfers_.stage(id);
-    if (stage == Stage::done && !TransferTable::is_at_once(id.slot) &&
-        transfers_[id.slot].request.options.deliver != Deliver::to_poll && transfers_.claim(id)) {
+    if (stage == Stage::done && !TransferTable::is_at_once(id.slot) && transfers_.claim(id, Stage::done)) {
       Completion completion = std::move(transfers_[id.slot].completion);
       transfers_.release(id.slot);
       return completion;
@@ -175,7 +175,7 @@ std::size_t Submissions::poll(std::span<Completion> completions) {
       count += transfers_.collect_at_once(transfers_.id(slot), true, completions[count]) ? 1u : 0u;
       continue;
     }
-    if (!transfers_.claim(transfers_.id(slot))) continue;
+    if (!transfers_.claim(transfers_.id(slot), Stage::done_to_poll)) continue;
     completions[count++] = std::move(transfers_[slot].completion);
     transfers_.release(slot);
   }

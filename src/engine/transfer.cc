@@ -20,10 +20,9 @@ void Transfer::begin(const Request& given, Time now) {
   peer.store(given.peer.slot, std::memory_order_relaxed);
   submitted = now;
   timed = true;
-  const auto limit_us = static_cast<std::uint64_t>(given.options.deadline.count());
-  deadline = limit_us == 0 || limit_us > kNever / kMicrosecond ? kNever : after(now, limit_us * kMicrosecond);
+  deadline = given.options.deadline == kForever ? kNever : passes_at(now, given.options.deadline);
 
-  phase = Phase::waiting;
+  phase = Phase::submitted;
   credit_taken = immediate_sent = signals = false;
   cursor = checked = {};
   route = {};

@@ -13,6 +13,7 @@
 #include "core/slot_pool.h"
 #include "core/time.h"
 #include "engine/at_once_table.h"
+#include "engine/ends_count.h"
 #include "engine/expectation.h"
 #include "engine/route.h"
 
@@ -23,6 +24,7 @@ inline constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 // Where a transfer stands. Owner of the transfer at each stage: the submitter until `waiting`, the peer's worker until
 // `done`, then whoever collects the completion.
 enum class Phase : std::uint8_t {
+  submitted,  // in the worker's queue
   waiting,    // for the transfer in `after`
   queued,     // for its turn, room on a link, or a credit
   moving,     // slices are in flight
@@ -39,6 +41,38 @@ struct CancelTicket {
   std::atomic<std::uint32_t> word{0};  // 1: decided
   Cancelled result;
   std::shared_ptr<CancelTicket> next;  // of another call for the same transfer; the worker's
+};
+
+// Which of the transfers that one slot had have failed, by generation: exact for the last one that did and the
+// kBefore generations before it. If two further apart have failed, those before the window count as failed, since
+// nobody can tell. One writes, by turns with who has the slot; any worker reads.
+class Failures {
+ public:
+  void add(std::uint32_t generation) {
+    const std::uint64_t word = word_.load(std::memory_order_relaxed);
+    const std::uint64_t old = word & kWindow;
+    const std::uint32_t by = word == 0 ? 0 : (generation - newest(word)) & kGenerations;
+    const std::uint64_t moved = by > kBefore ? 0 : old << by & kWindow;
+    const bool lost = (word & kOlder) != 0 || (by > kBefore ? old != 0 : by > 0 && old >> (kBefore + 1 - by) != 0);
+    word_.store(std::uint64_t{generation} << kShift | (lost ? kOlder : 0) | moved | 1, std::memory_order_relaxed);
+  }
+  // Of a generation that has ended.
+  [[nodiscard]] bool has(std::uint32_t generation) const {
+    const std::uint64_t word = word_.load(std::memory_order_relaxed);
+    if (word == 0) return false;
+    const std::uint32_t by = (newest(word) - generation) & kGenerations;
+    if (by > kGenerations / 2) return false;  // after the last one that failed
+    return by > kBefore ? (word & kOlder) != 0 : (word >> by & 1) != 0;
+  }
+
+ private:
+  static constexpr std::uint32_t kShift = 34, kBefore = 32;
+  static constexpr std::uint32_t kGenerations = (1u << 30) - 1;
+  static constexpr std::uint64_t kWindow = (std::uint64_t{1} << (kBefore + 1)) - 1;  // bit i: i before the newest
+  static constexpr std::uint64_t kOlder = std::uint64_t{1} << (kBefore + 1);
+  static std::uint32_t newest(std::uint64_t word) { return static_cast<std::uint32_t>(word >> kShift); }
+
+  std::atomic<std::uint64_t> word_{0};  // the newest that failed | whether one before the window has | the window
 };
 
 // The rendezvous half of a send or receive.
@@ -65,8 +99,11 @@ struct Transfer {
   // generation << 2 | Stage: what waiters sleep on and what makes a TransferId current.
   std::atomic<std::uint32_t> word{0};
 
-  std::atomic<std::uint32_t> peer{0};         // slot; other workers read it for `after`
-  std::atomic<std::uint32_t> last_failed{0};  // generation of the last transfer here that failed; survives reuse
+  std::atomic<std::uint32_t> peer{0};  // slot; other workers read it for `after`
+  Failures failures;                   // of all transfers that this slot had
+  // As the request says, for callers that know the id alone: of the slot's latest transfer.
+  std::atomic<bool> receives{false};
+  std::atomic<Deliver> delivery{Deliver::to_wait};
 
   Request request;
   std::array<std::byte, kMaxNotifyMessage> message;  // the notification's, copied at submission
@@ -78,7 +115,7 @@ struct Transfer {
   Time deadline = kNever;
 
   // The worker's.
-  Phase phase = Phase::waiting;
+  Phase phase = Phase::submitted;
   bool signals = false;  // its bytes are there; a word in a device's memory is being written
   bool credit_taken = false;
   bool immediate_sent = false;  // the notification rides on the slice
@@ -118,15 +155,21 @@ struct Transfer {
   void begin(const Request& given, Time now);
 };
 
-enum class Stage : std::uint32_t { free = 0, active = 1, done = 2 };
+// done_to_poll: the completion is poll()'s alone.
+enum class Stage : std::uint32_t { free = 0, active = 1, done = 2, done_to_poll = 3 };
 
 // The slots of all transfers of an engine. acquire: any thread; release: who collected the completion. Beside them, by
 // worker, the completions of transfers that never had a slot: their ids have `slot` beyond kAtOnce.
 class TransferTable {
  public:
   // `inner`: transfers of the engine's own beyond them, which no id names.
-  explicit TransferTable(std::uint32_t capacity, std::uint32_t inner = 0, std::uint32_t workers = 0)
-      : slots_(capacity, inner), workers_(workers), at_once_(new AtOnceTable<>[workers]) {}
+  // `used`: as if each slot had had so many, so that a test need not go through them.
+  explicit TransferTable(std::uint32_t capacity, std::uint32_t inner = 0, std::uint32_t workers = 0,
+                         std::uint32_t used = 0)
+      : slots_(capacity, inner), workers_(workers), at_once_(new AtOnceTable<>[workers]) {
+    for (std::uint32_t slot = 0; used > 0 && slot < capacity; ++slot)
+      slots_[slot].word.store(pack(used, Stage::free), std::memory_order_relaxed);
+  }
 
   static bool is_at_once(std::uint32_t slot) { return slot >= kAtOnce; }
   AtOnceTable<>& at_once(std::uint32_t worker) { return at_once_[worker]; }
@@ -146,28 +189,47 @@ class TransferTable {
                                                           : nullptr;
   }
 
-  // kNoSlot when all are in use.
-  std::uint32_t acquire() {
+  // kNoSlot when all are in use. Who sees the transfer active sees at least this of it.
+  std::uint32_t acquire(PeerId peer = {}, bool receives = false, Deliver delivery = Deliver::to_wait) {
     const auto slot = slots_.acquire();
     if (!slot) return kNoSlot;
-    std::atomic<std::uint32_t>& word = slots_[*slot].word;
-    const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed)) % kGenerations + 1;
-    word.store(pack(generation, Stage::active), std::memory_order_relaxed);
+    Transfer& t = slots_[*slot];
+    t.peer.store(peer.slot, std::memory_order_relaxed);
+    t.receives.store(receives, std::memory_order_relaxed);
+    t.delivery.store(delivery, std::memory_order_relaxed);
+    const std::uint32_t generation = generation_of(t.word.load(std::memory_order_relaxed)) % kGenerations + 1;
+    t.word.store(pack(generation, Stage::active), std::memory_order_release);
     return *slot;
   }
-  // The completion must be in place: this publishes it to waiters.
-  void publish(std::uint32_t slot) {
+  // The completion must be in place: this publishes it to waiters, in the order of ends(). `done`: Stage::done or
+  // done_to_poll.
+  void publish(std::uint32_t slot, Stage done, std::memory_order order = std::memory_order_release) {
     std::atomic<std::uint32_t>& word = slots_[slot].word;
-    word.store(pack(generation_of(word.load(std::memory_order_relaxed)), Stage::done), std::memory_order_release);
+    word.store(pack(generation_of(word.load(std::memory_order_relaxed)), done), order);
   }
-  // True for the one caller that may collect the completion of `id`; it must copy it out and then release() the slot.
-  bool claim(TransferId id) {
+  // True for the one caller that may collect the completion of `id`, published as `done`; it must copy it out and then
+  // release() the slot.
+  bool claim(TransferId id, Stage done) {
     if (id.slot >= slots_.capacity()) return false;
-    std::uint32_t expected = pack(id.generation, Stage::done);
+    std::uint32_t expected = pack(id.generation, done);
     return slots_[id.slot].word.compare_exchange_strong(expected, pack(id.generation, Stage::free),
                                                         std::memory_order_acquire, std::memory_order_relaxed);
   }
   void release(std::uint32_t slot) { slots_.release(slot); }
+  // Of one with Deliver::to_wait, for the one caller that gets it.
+  bool collect(TransferId id, Completion& out) {
+    if (is_at_once(id.slot)) return collect_at_once(id, false, out);
+    if (!claim(id, Stage::done)) return false;
+    out = std::move(slots_[id.slot].completion);
+    release(id.slot);
+    return true;
+  }
+  // Of one that is active or done; else it says nothing.
+  [[nodiscard]] bool is_to_wait(TransferId id) const {
+    return is_at_once(id.slot) || id.slot >= slots_.capacity() ||
+           slots_[id.slot].delivery.load(std::memory_order_relaxed) == Deliver::to_wait;
+  }
+  EndsCount<>& ends() { return ends_; }  // of transfers
   // In place of publish(), claim() and release(): of a completion that nobody else has to collect.
   void collected(std::uint32_t slot) {
     std::atomic<std::uint32_t>& word = slots_[slot].word;
@@ -183,12 +245,12 @@ class TransferTable {
   }
   bool is_active(TransferId id) const { return stage(id) == Stage::active; }
   // Stage::free also for an id of an earlier generation.
-  Stage stage(TransferId id) const {
+  Stage stage(TransferId id, std::memory_order order = std::memory_order_acquire) const {
     if (is_at_once(id.slot))
       return worker_of(id) < workers_ && at_once_[worker_of(id)].waits(index_of(id), id.generation) ? Stage::done
                                                                                                     : Stage::free;
     if (id.slot >= slots_.capacity() || !id) return Stage::free;
-    const std::uint32_t word = slots_[id.slot].word.load(std::memory_order_acquire);
+    const std::uint32_t word = slots_[id.slot].word.load(order);
     return generation_of(word) == id.generation ? static_cast<Stage>(word & 3) : Stage::free;
   }
   // An id that acquire() gave, of whatever stage by now. Of generations that came round again: the latest round's.
@@ -227,6 +289,7 @@ class TransferTable {
   SlotPool<Transfer> slots_;
   const std::uint32_t workers_;
   const std::unique_ptr<AtOnceTable<>[]> at_once_;  // by worker
+  EndsCount<> ends_;
 };
 
 }  // namespace fairway::engine

@@ -42,6 +42,9 @@ void Transfers::start(std::uint32_t slot) {
   if (parts_.links.settled() && parts_.links.empty()) {
     return fail(slot, parts_.why_ended());
   }
+  if (t.deadline <= peer_.now())
+    return fail(slot,
+                Status(ErrorCode::deadline_exceeded, "the deadline passed before it began").with_peer(peer_.text()));
   if (t.deadline < next_deadline_) {
     next_deadline_ = t.deadline;
     peer_.wake_at(t.deadline);

@@ -35,16 +35,12 @@ Status check_enum(Enum value, Enum last, const char* name) {
 Status check_values(const Request& request) {
   const RequestOptions& options = request.options;
   if (request.operation <= Operation::compare_swap && options.notify.kind <= NotifyKind::signal &&
-      options.priority <= Priority::urgent && options.deliver <= Deliver::to_poll && options.deadline.count() >= 0 &&
-      options.notify.message.empty())
+      options.priority <= Priority::urgent && options.deliver <= Deliver::to_poll && options.notify.message.empty())
     return {};  // as most are
   if (Status s = check_enum(request.operation, Operation::compare_swap, "Operation"); !s) return s;
   if (Status s = check_enum(options.notify.kind, NotifyKind::signal, "NotifyKind"); !s) return s;
   if (Status s = check_enum(options.priority, Priority::urgent, "Priority"); !s) return s;
   if (Status s = check_enum(options.deliver, Deliver::to_callback, "Deliver"); !s) return s;
-  if (options.deadline < microseconds(0))
-    return refuse("RequestOptions::deadline is " + std::to_string(options.deadline.count()) +
-                  " us: it is the time left from now on, 0 for none");
   if (options.deliver == Deliver::to_callback && options.callback == nullptr)
     return refuse("Deliver::to_callback without a callback");
   if (options.notify.message.size() > kMaxNotifyMessage)

@@ -126,7 +126,7 @@ class Draw {
     o.notify.message = std::span(out.message).first(good(4) ? 0 : byte() + 45u);
     const std::uint8_t after = byte();
     o.after = after < 160 ? TransferId{} : after < 220 ? earlier : TransferId{word(), word()};
-    o.deadline = std::chrono::microseconds(good(8) ? std::int64_t{0} : static_cast<std::int64_t>(number()));
+    o.deadline = good(8) ? kForever : Timeout(static_cast<std::int64_t>(number()));
     o.checksum = (byte() & 1) != 0;
     o.priority = static_cast<Priority>(good(16) ? byte() % 3 : byte());
     o.deliver = static_cast<Deliver>(good(16) ? 2 : byte());

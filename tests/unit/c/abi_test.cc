@@ -132,6 +132,48 @@ TEST_F(CAbi, LocalCompletionIsForSends) {
   EXPECT_EQ(FAIRWAY_OK, done.code);
 }
 
+TEST_F(CAbi, SeveralAreWaitedForAndFlushed) {
+  std::array<fairway_transfer, 4> ids{};
+  for (fairway_transfer& id : ids) ASSERT_EQ(FAIRWAY_OK, submit(request(), &id));
+  EXPECT_EQ(FAIRWAY_OK, fairway_flush(alice.get(), peer, 5'000'000, nullptr));
+  EXPECT_EQ(FAIRWAY_OK, fairway_drain(alice.get(), 0, nullptr));
+  fairway_completion one{};
+  ASSERT_EQ(FAIRWAY_OK, fairway_wait_any(alice.get(), ids.data(), 2, 0, &one, nullptr)) << "they are complete";
+  EXPECT_EQ(ids[0].slot, one.id.slot);
+  std::array<fairway_completion, 4> all{};
+  ASSERT_EQ(FAIRWAY_OK, fairway_wait_all(alice.get(), &ids[1], 3, -1, all.data(), nullptr));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(ids[i + 1].slot, all[i].id.slot);
+    EXPECT_EQ(4096u, all[i].bytes);
+    EXPECT_EQ(FAIRWAY_OK, all[i].code);
+  }
+  fairway_error* error = nullptr;
+  EXPECT_EQ(FAIRWAY_NOT_FOUND, fairway_wait_all(alice.get(), ids.data(), 4, -1, all.data(), &error));
+  EXPECT_NE(std::string::npos, text_of(error).find("ids[0]"));
+  for (const fairway_completion& gone : all) {
+    EXPECT_EQ(FAIRWAY_NOT_FOUND, gone.code);
+    fairway_error_free(gone.error);
+  }
+  EXPECT_EQ(FAIRWAY_NOT_FOUND, fairway_wait_any(alice.get(), ids.data(), 4, -1, &one, nullptr));
+  EXPECT_EQ(FAIRWAY_INVALID_ARGUMENT, fairway_wait_any(alice.get(), nullptr, 4, -1, &one, nullptr));
+  EXPECT_EQ(FAIRWAY_NOT_FOUND, fairway_flush(alice.get(), {9999, 1}, -1, nullptr));
+}
+
+TEST_F(CAbi, ADeadlineOfNoTimeHasPassed) {
+  EXPECT_EQ(FAIRWAY_NO_DEADLINE, request().deadline_us);
+  for (const std::int64_t left : {std::int64_t{0}, std::int64_t{-1}, INT64_MIN}) {
+    fairway_request late = request();
+    late.deadline_us = left;
+    fairway_transfer id{};
+    ASSERT_EQ(FAIRWAY_OK, submit(late, &id));
+    fairway_completion done{};
+    ASSERT_EQ(FAIRWAY_OK, fairway_wait(alice.get(), id, 5'000'000, &done, nullptr));
+    EXPECT_EQ(FAIRWAY_DEADLINE_EXCEEDED, done.code);
+    EXPECT_EQ(FAIRWAY_EFFECT_NOT_APPLIED, fairway_error_effect(done.error));
+    fairway_error_free(done.error);
+  }
+}
+
 TEST_F(CAbi, StructsOfOtherVersionsAreTakenOrRefusedInWords) {
   struct Longer {
     fairway_options known;
@@ -183,7 +225,6 @@ TEST_F(CAbi, RefusesWhatNoEnumHas) {
   refused([](fairway_request& r) { r.deliver = 3; });
   refused([](fairway_request& r) { r.deliver = FAIRWAY_TO_CALLBACK; });
   refused([](fairway_request& r) { r.message_bytes = 3; });
-  refused([](fairway_request& r) { r.deadline_us = UINT64_MAX; });
   refused([](fairway_request& r) { r.layout = FAIRWAY_EXTENTS, r.extent_count = 2; });
   refused([](fairway_request& r) { r.layout = FAIRWAY_PAGED, r.pages = 2; });
   fairway_region region = sized<fairway_region>();

@@ -331,7 +331,8 @@ TEST(ShortPath, TakesSmallPlainRequestsOnly) {
   EXPECT_FALSE(takes([](RequestOptions& o) { o.checksum = true; }));
   EXPECT_FALSE(takes([](RequestOptions& o) { o.start_after = &o; }));
   EXPECT_FALSE(takes([](RequestOptions& o) { o.local_completion = true; }));
-  EXPECT_FALSE(takes([](RequestOptions& o) { o.deadline = std::chrono::microseconds(-1); }));
+  EXPECT_FALSE(takes([](RequestOptions& o) { o.deadline = Timeout(-1); }));
+  EXPECT_FALSE(takes([](RequestOptions& o) { o.deadline = Timeout(0); })) << "it has passed";
   EXPECT_FALSE(takes([](RequestOptions& o) { o.deliver = Deliver::to_callback; }));
   EXPECT_FALSE(takes([](RequestOptions& o) { o.priority = static_cast<Priority>(9); }));
   EXPECT_FALSE(takes([](RequestOptions&) {}, Operation::send));

@@ -59,7 +59,8 @@ struct Transferring : OneLinkOf<TransferringPeer>, TransferOwner {
   }
   std::uint32_t start(const Request& request) {
     const std::uint32_t slot = peer.begin(request);
-    peer.table[slot].deadline = request.options.deadline.count() == 0 ? kNever : peer.time + 5;
+    if (request.options.deadline != kForever)
+      peer.table[slot].deadline = request.options.deadline.count() > 0 ? peer.time + 5 : 0;
     transfers.start(slot);
     return slot;
   }

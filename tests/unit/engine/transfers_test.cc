@@ -112,6 +112,15 @@ TEST_F(Transferring, ADeadlineEndsWhatIsNotDone) {
   EXPECT_EQ(status_of(slot).code(), ErrorCode::deadline_exceeded);
 }
 
+TEST_F(Transferring, ADeadlineThatHasPassedEndsATransferBeforeItBegins) {
+  RequestOptions options;
+  options.deadline = Timeout(0);
+  const std::uint32_t slot = begin(64, options);
+  EXPECT_EQ(status_of(slot).code(), ErrorCode::deadline_exceeded);
+  pump();
+  EXPECT_TRUE(wire().posted.empty());
+}
+
 TEST_F(Transferring, WhenThePeerIsGoneAllItsTransfersEndWithTheirSlices) {
   const std::uint32_t posted = begin(64);
   pump();

@@ -28,7 +28,6 @@ TEST(Values, WhatIsNoneIsRefusedByItsName) {
   EXPECT_TRUE(names(refusal([](Request& r) { r.options.notify.kind = NotifyKind(77); }), "NotifyKind(77)"));
   EXPECT_TRUE(names(refusal([](Request& r) { r.options.deliver = Deliver(9); }), "Deliver(9)"));
   EXPECT_TRUE(names(refusal([](Request& r) { r.options.priority = Priority(3); }), "Priority(3)"));
-  EXPECT_TRUE(names(refusal([](Request& r) { r.options.deadline = std::chrono::microseconds(-1); }), "deadline"));
   EXPECT_TRUE(names(refusal([](Request& r) { r.options.deliver = Deliver::to_callback; }), "callback"));
 }
 
