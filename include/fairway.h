@@ -176,7 +176,15 @@ void fairway_memory_source_init(fairway_memory_source*);
 fairway_code fairway_register(fairway_engine*, void* address, uint64_t size_bytes, int32_t access,
                               const fairway_memory_source*, fairway_region*, fairway_error**); /* null: host memory */
 fairway_code fairway_allocate(fairway_engine*, uint64_t size_bytes, int32_t access, fairway_region*, fairway_error**);
+/* After FAIRWAY_NOT_FENCED ask again: each call waits for the same end. */
 fairway_code fairway_deregister(fairway_engine*, fairway_region_id, int64_t timeout_us, fairway_error**);
+typedef enum {
+  FAIRWAY_FENCE_REGISTERED,
+  FAIRWAY_FENCE_PENDING, /* deregister was called, and somebody may still access the memory */
+  FAIRWAY_FENCE_FENCED,  /* nothing accesses it any more */
+  FAIRWAY_FENCE_UNKNOWN
+} fairway_fence;
+int32_t fairway_fence_state(fairway_engine*, fairway_region_id); /* does not wait; a fairway_fence */
 fairway_code fairway_describe(fairway_engine*, fairway_region_id, uint8_t** bytes, size_t* count, fairway_error**);
 /* Importing or looking up the same region of a peer again gives the same id; one release ends it for all of them. */
 fairway_code fairway_import(fairway_engine*, fairway_peer, const uint8_t* bytes, size_t count, fairway_remote_region*,

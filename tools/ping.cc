@@ -51,7 +51,8 @@ Exit ping(Tool& tool, const PingOptions& options) {
   tool.print(tool.in_flags(text));
 
   // Any engine answers; bytes need memory that it publishes, as `fairway bench --listen` does.
-  const auto target = engine->lookup(*peer, "bench-target", std::chrono::milliseconds(300));
+  const Timeout far_away(static_cast<std::int64_t>(2 * met));  // microseconds: connecting took several round trips
+  const auto target = engine->lookup(*peer, "bench-target", std::chrono::milliseconds(300) + far_away);
   if (!target) return tool.print("it publishes no \"bench-target\", so no bytes were moved\n");
   std::array<std::uint64_t, 1> word{};
   const auto memory = engine->register_memory(word.data(), sizeof word, Access::none);

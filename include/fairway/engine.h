@@ -55,11 +55,20 @@ struct Cancelled {
   enum class Far : std::uint8_t { nothing, all, partial, unknown } far_side = Far::unknown;
 };
 
+<<<<<<< HEAD
 // Immediates `first` to `first + count - 1`, whose counters and events are their owner's alone.
 struct CounterSpace {
   CounterSpaceId id;
   std::uint32_t first = 0;
   std::uint32_t count = 0;
+=======
+// How far the end of a region has come.
+enum class Fence : std::uint8_t {
+  registered,  // deregister() was not called
+  pending,     // it was, or close(), and somebody may still access the memory
+  fenced,      // nothing accesses it any more: it may be reused
+  unknown,     // never a region of this engine
+>>>>>>> e70fb65dcd9bac7dc16481988789bcac7388adbb
 };
 
 // A communication endpoint. A process usually has one. All calls are thread-safe. Every call that waits takes a timeout
@@ -77,7 +86,8 @@ class FAIRWAY_API Engine {
   // Completes every transfer with `cancelled`, tells every peer, and releases all regions and mappings. Kernels that
   // use a mapping of this engine must have ended before. After the call nothing accesses the caller's memory, with one
   // exception: kernels of a peer that has mapped it and does not unmap() it within a second (see deregister()).
-  // Callbacks may run during the call, but not after it.
+  // Callbacks may run during the call, but not after it. Of several threads that call it each returns once the engine
+  // is closed, whoever began. In a callback of the engine it does nothing: it would wait for itself.
   void close();
   [[nodiscard]] bool is_open() const;  // false from the beginning of close() on
 
@@ -106,8 +116,11 @@ class FAIRWAY_API Engine {
   Result<Region> allocate(std::size_t size_bytes, Access access);
   // Ends all use of the region: this engine's transfers complete with `cancelled`, peers' with `revoked`. ok: nothing
   // accesses the memory any more. not_fenced: somebody may still access it (the message says who), so do not reuse or
-  // free it; call again.
+  // free it; the end goes on, and another call, from any thread, waits for the same one. revoked: it has ended before.
+  // closed: so has the engine, and nothing accesses the memory; while it closes the call waits for that.
   Status deregister(const Region& region, Timeout timeout = std::chrono::seconds(5));
+  // Where that is, without waiting. Any thread. Of a region whose slot was used 2^31 times since it says nothing right.
+  [[nodiscard]] Fence fence_state(const Region& region) const;
   // The bytes that a peer passes to import_region(). Send them by any means; they contain no secret.
   Result<std::vector<std::byte>> describe(const Region& region);
   // Importing or looking up the same region of a peer again returns the same id. One release() ends it for all of them.

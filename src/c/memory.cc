@@ -82,6 +82,10 @@ FAIRWAY_API fairway_code fairway_deregister(fairway_engine* engine, fairway_regi
                                             fairway_error** error) {
   return with(engine, error, [&](Engine& on) { return on.deregister(named(region), timeout_of(timeout_us)); });
 }
+FAIRWAY_API std::int32_t fairway_fence_state(fairway_engine* engine, fairway_region_id region) {
+  if (engine == nullptr) return FAIRWAY_FENCE_UNKNOWN;
+  return static_cast<std::int32_t>(engine->engine.fence_state(named(region)));
+}
 FAIRWAY_API fairway_code fairway_describe(fairway_engine* engine, fairway_region_id region, uint8_t** bytes,
                                           size_t* count, fairway_error** error) {
   return with(

@@ -75,6 +75,10 @@ class MpscQueue {
 
   // Owner thread. A value that another thread is still pushing may be missing, but never after that thread's wake-up.
   bool empty() const { return filled() == nullptr; }
+  // Owner thread, or who is in its place. True: every push that this thread knows of, whole or only begun, was popped.
+  // empty() says so too early: it also is while one producer has not filled its cell and others have filled those
+  // behind it. Relaxed: a thread's own claims of the tail, and those that happen before, it cannot miss.
+  bool none_claimed() const { return tail_.load(std::memory_order_relaxed) == head_; }
 
   std::size_t capacity() const { return mask_ + 1; }
 

@@ -49,11 +49,14 @@ class Stepper {
   virtual bool prepare_sleep() { return true; }
 };
 
-// A Stepper that an executor runs. The destructor returns only once step() is not running and never will again.
+// A Stepper that an executor runs.
 class Task {
  public:
-  virtual ~Task() = default;
-  virtual void wake() = 0;  // any thread; several wakes may cause one step
+  virtual ~Task() = default;  // end()
+  virtual void wake() = 0;    // any thread; several wakes may cause one step
+  // Returns only once step() is not running and never will again. wake() may still be called, and does nothing. Not
+  // from step().
+  virtual void end() = 0;
   // Also wake when fd is readable (level-triggered); on the owner thread, or before the first step.
   virtual Status watch(int fd) = 0;
   virtual void unwatch(int fd) = 0;

@@ -88,7 +88,8 @@ Status Engine::State::start(const TransportFactory& factory) {
 }
 
 void Engine::State::close() {
-  if (!waiting.close()) return;
+  if (workers.stepped_here()) return;
+  if (!waiting.close()) return (void)waiting.wait_for_end(kNever);
   introspection.machine().close();
   workers.call_all([](engine::Worker& owner) { owner.acknowledge(); });
   sessions.close();
@@ -101,6 +102,7 @@ void Engine::State::close() {
   exchange.end_calls(why);
   submissions.closed();
   waiting.notice();
+  waiting.ended();
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -137,6 +139,10 @@ Result<Engine> EngineAccess::open(const EngineOptions& options, bool short_path)
                                           regions, runtime);
       },
       std::move(*machine), owned, short_path);
+}
+
+engine::Worker& EngineAccess::worker(Engine& engine, std::size_t index) {
+  return engine.state_->workers[index];
 }
 
 Result<Engine> Engine::open(const EngineOptions& options) {
@@ -180,10 +186,20 @@ Result<Region> Engine::allocate(std::size_t size_bytes, Access access) {
 }
 Status Engine::deregister(const Region& region, Timeout timeout) {
   State& state = *state_;
-  if (state.waiting.closed()) return {ErrorCode::closed, "the engine is closed: nothing touches its regions any more"};
-  if (Status status = state.regions.revoke(region.id); !status) return status;
+  if (state.waiting.closed()) {
+    if (state.workers.stepped_here() || !state.waiting.wait_for_end(state.waiting.deadline(timeout)))
+      return {ErrorCode::not_fenced, "the engine is closing: its regions may be touched until close() has returned"};
+    return {ErrorCode::closed, "the engine is closed: nothing touches its regions any more"};
+  }
+  const auto ending = state.regions.begin_end(region.id);
+  if (!ending) return ending.status();
   state.exchange.withdraw(region.id);
-  return state.regions.end(region.id, timeout);
+  return state.regions.wait_for_end(region.id, **ending, timeout);
+}
+Fence Engine::fence_state(const Region& region) const {
+  if (state_->waiting.ended_already()) return Fence::fenced;
+  const Fence state = state_->regions.fence_state(region.id);
+  return state == Fence::registered && state_->waiting.closed() ? Fence::pending : state;  // close() ends them all
 }
 Result<std::vector<std::byte>> Engine::describe(const Region& region) {
   const auto description = state_->exchange.describe(region.id);

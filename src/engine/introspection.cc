@@ -57,7 +57,8 @@ void Introspection::look_at_machine(PeerId id, Explanation& out) {
   if (!workers_.with_peer(id, [&](Worker&, Peer& peer) { asks = peer.rates().asks_for_the_machine(); }) || !asks)
     return;
   machine_.want();
-  if (!waiting_.wait_until(waiting_.deadline(kLookWithin), [&] { return machine_.ended(); }))
+  (void)waiting_.wait_until(waiting_.deadline(kLookWithin), [&] { return machine_.ended() || waiting_.closed(); });
+  if (!machine_.ended())
     out.notes.emplace_back("expected rates are not known yet: this machine is still being inspected");
   else if (const Status problem = machine_.problem(); !problem)
     out.notes.push_back("expected rates are unknown: " + problem.message());

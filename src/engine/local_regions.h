@@ -39,6 +39,9 @@ class LocalRegions {
   // Registers memory of the engine itself, as a region of this worker alone. It is removed like any other region.
   Result<RegionId> add_own(std::byte* address, std::uint64_t size_bytes, Access access, int fd = -1);
   void remove(RegionId id) { regions_[id.slot] = {}; }
+  void forget_handle(RegionId id, std::uint16_t transport) {  // it does not hold the memory any more
+    regions_[id.slot].registration.handles[transport] = kNotRegistered;
+  }
 
   [[nodiscard]] RegionFile file_of(RegionId id) const { return regions_[id.slot].file; }
   [[nodiscard]] const MemoryAt& at_of(RegionId id) const { return regions_[id.slot].at; }

@@ -11,6 +11,10 @@
 #include "transport/region_table.h"
 #include "transport/transport.h"
 
+namespace fairway::engine {
+class Worker;
+}
+
 namespace fairway {
 
 // Makes one worker's transports.
@@ -28,6 +32,8 @@ struct EngineAccess {
                              bool short_path = true);
   // Engine::open, where tests turn the short path off.
   static Result<Engine> open(const EngineOptions& options, bool short_path);
+  // For tests of what another thread might post there.
+  static engine::Worker& worker(Engine& engine, std::size_t index);
 };
 
 }  // namespace fairway

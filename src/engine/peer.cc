@@ -284,7 +284,11 @@ bool Peer::links_take_messages_directly() const {
 // The peer may be gone when the window is finally removed.
 void Peer::remove_window(RegionId window, std::uint32_t slot) {
   const TransferId waits = slot == kNoSlot ? TransferId{} : table().id(slot);
-  worker_.remove_region(window, this, [worker = &worker_, window, waits, id = id()](const Status&) {
+  worker_.remove_region(window, this, [worker = &worker_, window, waits, slot, id = id()](const Status& status) {
+    if (!status) {  // the receive goes on until nothing can write there any more
+      if (Peer* owner = worker->peer_of(id)) owner->remove_window(window, waits ? slot : kNoSlot);
+      return;
+    }
     worker->services().regions.remove(window);
     if (!waits || !worker->services().transfers.is_active(waits)) return;
     if (Peer* owner = worker->peer_of(id)) owner->matcher_.window_closed(waits.slot);

@@ -43,6 +43,12 @@ Status RegionExchange::publish(std::string_view name, RegionId region) {
   if (const auto found = regions_.table().find(region); !found) return found.status();
   const auto askers = published_.publish(name, region);
   if (!askers) return askers.status();
+  // deregister() may have withdrawn its names before this one was there. It had revoked the region first.
+  if (const auto found = regions_.table().find(region); !found) {
+    published_.withdraw(region);
+    for (const PublishedRegions::Asker& asker : *askers) answer(asker, region);
+    return found.status();
+  }
   for (const PublishedRegions::Asker& asker : *askers) answer(asker, region);
   return {};
 }
@@ -51,11 +57,15 @@ Result<RemoteRegion> RegionExchange::lookup(PeerId peer, std::string_view name, 
   const auto info = peers_.find(peer);
   if (!info || !peers_.is_usable(peer)) return peers_.why_not(peer);
   if (Status status = PublishedRegions::check_name(name); !status) return status;
-  const Status late = Status(ErrorCode::timed_out, "the peer has not published \"" + std::string(name) + "\"")
+  const Status late = Status(ErrorCode::timed_out, "the peer has not published \"" + std::string(name) +
+                                                       "\", or its answer takes longer than the call waited")
                           .with_peer(info->peer.name);
-  const auto description = lookups_.ask(info->session, waiting_.deadline(timeout), late, [&](std::uint64_t token) {
-    return sessions_.send(info->session, format(Lookup{token, std::string(name)}));
-  });
+  const auto description = lookups_.ask(
+      info->session, waiting_.deadline(timeout), late,
+      [&](std::uint64_t token) {
+        return sessions_.send(info->session, format(Lookup{token, std::string(name)}));
+      },
+      name);
   if (!description) return description.status();
   return import(peer, *description);
 }

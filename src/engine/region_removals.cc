@@ -18,7 +18,10 @@ void RegionRemovals::deregistered(std::uint16_t transport, std::uint64_t handle,
   for (Removal& removal : all_) {
     if (!removal.posted || regions_.handle(removal.id, transport) != handle) continue;
     removal.transports &= ~(std::uint64_t{1} << transport);
-    if (!status) removal.status = status;
+    if (status)
+      regions_.forget_handle(removal.id, transport);
+    else
+      removal.status = status;
   }
 }
 
@@ -56,7 +59,7 @@ bool RegionRemovals::proceed(const std::function<bool(RegionId)>& in_use) {
       ++i;
       continue;
     }
-    regions_.remove(removal.id);
+    if (removal.status) regions_.remove(removal.id);  // else the next removal asks who has refused
     const Removal ended = std::move(removal);
     all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(i));
     ended.done(ended.status);  // may begin another removal

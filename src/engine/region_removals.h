@@ -16,6 +16,7 @@ namespace fairway::engine {
 // asked and must agree. Owner: the worker.
 class RegionRemovals {
  public:
+  // not ok: a transport still holds the memory, and another removal asks it again.
   using Done = std::function<void(Status)>;
   struct Removal {
     RegionId id;

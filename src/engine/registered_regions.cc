@@ -85,8 +85,8 @@ Result<Region> RegisteredRegions::add(void* address, std::size_t size_bytes, Acc
     regions_[id->slot] = std::move(added);
   }
   if (status) return region;
-  if (!waiting_.closed() && revoke(*id))
-    (void)end(*id, std::chrono::seconds(5));  // also at workers that have it already
+  if (const auto ending = begin_end(*id))  // also at workers that have it already
+    (void)wait_for_end(*id, **ending, std::chrono::seconds(5));
   return status;
 }
 
@@ -101,15 +101,21 @@ Result<Region> RegisteredRegions::allocate(std::size_t size_bytes, Access access
   return region;
 }
 
-Status RegisteredRegions::end(RegionId id, Timeout timeout) {
-  // Shared with the workers, which may finish after this call's timeout.
-  struct Ending {
-    std::atomic<std::uint32_t> left;
-    std::mutex mutex;  // guards status
-    Status status;
-  };
+Result<std::shared_ptr<RegisteredRegions::Ending>> RegisteredRegions::begin_end(RegionId id) {
   auto ending = std::make_shared<Ending>();
   ending->left = static_cast<std::uint32_t>(workers_.count());
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = regions_.find(id.slot);
+    if (found == regions_.end() || found->second.region.id != id)
+      return Status(ErrorCode::revoked, "the region is not registered (deregistered before, or of another engine)");
+    if (const auto& begun = found->second.ending; begun != nullptr) {
+      std::lock_guard at_it(begun->mutex);
+      if (!begun->over) return begun;
+    }
+    found->second.ending = ending;
+    (void)table_.revoke(id);
+  }
   workers_.post_all([this, ending, id](Worker& owner) {
     owner.stop_users_of(id);
     owner.remove_region(id, nullptr, [this, ending, id](const Status& status) {
@@ -117,30 +123,68 @@ Status RegisteredRegions::end(RegionId id, Timeout timeout) {
         std::lock_guard lock(ending->mutex);
         ending->status = status;
       }
-      if (ending->left.fetch_sub(1) != 1) return;
-      if (ending->status.is_ok()) forget(id);
-      table_.remove(id);
-      waiting_.notice();
+      if (ending->left.fetch_sub(1) == 1) ended(id, *ending);
     });
   });
-  if (!waiting_.wait_until(waiting_.deadline(timeout), [&] { return ending->left.load() == 0; })) {
-    std::string holders;
-    workers_.call_all([&](Worker& owner) { holders += owner.holders_of(id); });
-    return Status(ErrorCode::not_fenced, "the region may still be touched: do not reuse its memory; held by " +
-                                             (holders.empty() ? "this engine's own transfers" : holders));
+  return ending;
+}
+
+// By the last worker. A region whose end was refused stays: its slot, and what is known of it, until the next try.
+void RegisteredRegions::ended(RegionId id, Ending& ending) {
+  sys::MemoryFile freed;
+  if (ending.status) {  // the last one reads it without the lock: nobody writes it any more
+    freed = forget(id);
+    table_.remove(id);
   }
-  std::lock_guard lock(ending->mutex);
-  return ending->status;
+  {
+    std::lock_guard lock(ending.mutex);
+    ending.over = true;
+    if (ending.waiting > 0) ending.memory = std::move(freed);
+  }
+  waiting_.notice();
+  // To unmap much memory takes long, and a worker has peers to serve.
+  if (freed.address() != nullptr) unmapper_.end([memory = std::make_shared<sys::MemoryFile>(std::move(freed))] {});
+}
+
+Status RegisteredRegions::wait_for_end(RegionId id, Ending& ending, Timeout timeout) {
+  const auto over = [&] {
+    std::lock_guard lock(ending.mutex);
+    return ending.over;
+  };
+  {
+    std::lock_guard lock(ending.mutex);
+    ++ending.waiting;
+  }
+  (void)waiting_.wait_until(waiting_.deadline(timeout), over);
+  sys::MemoryFile freed;  // unmapped behind the lock
+  {
+    std::lock_guard lock(ending.mutex);
+    --ending.waiting;
+    freed = std::move(ending.memory);
+    if (ending.over) return ending.status;
+  }
+  std::string holders;
+  workers_.call_all([&](Worker& owner) { holders += owner.holders_of(id); });
+  return Status(ErrorCode::not_fenced, "the region may still be touched: do not reuse its memory; held by " +
+                                           (holders.empty() ? "this engine's own transfers" : holders));
+}
+
+Fence RegisteredRegions::fence_state(RegionId id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = regions_.find(id.slot);
+  if (found != regions_.end() && found->second.region.id == id)
+    return found->second.ending == nullptr ? Fence::registered : Fence::pending;
+  return table_.has_ended(id) ? Fence::fenced : Fence::unknown;
 }
 
 // Nothing accesses its memory any more.
-void RegisteredRegions::forget(RegionId id) {
-  sys::MemoryFile freed;  // unmapped after the lock is released
+sys::MemoryFile RegisteredRegions::forget(RegionId id) {
   std::lock_guard lock(mutex_);
   const auto found = regions_.find(id.slot);
-  if (found == regions_.end() || found->second.region.id != id) return;
-  freed = std::move(found->second.memory);
+  if (found == regions_.end() || found->second.region.id != id) return {};
+  sys::MemoryFile memory = std::move(found->second.memory);
   regions_.erase(found);
+  return memory;
 }
 
 Result<std::vector<std::byte>> RegisteredRegions::describe(RegionId id, std::uint64_t incarnation) const {
@@ -167,8 +211,11 @@ std::size_t RegisteredRegions::count() const {
 
 void RegisteredRegions::free_all() {
   std::map<std::uint32_t, Registered> freed;
-  std::lock_guard lock(mutex_);
-  freed.swap(regions_);
+  {
+    std::lock_guard lock(mutex_);
+    freed.swap(regions_);
+  }
+  unmapper_.finish();
 }
 
 }  // namespace fairway::engine

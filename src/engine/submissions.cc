@@ -151,8 +151,7 @@ Result<Completion> Submissions::wait(TransferId id, Timeout timeout) {
   const Time until = waiting_.deadline(timeout);
   for (;;) {
     const Stage stage = transfers_.stage(id);
-    if (stage == Stage::done && !TransferTable::is_at_once(id.slot) &&
-        transfers_[id.slot].request.options.deliver != Deliver::to_poll && transfers_.claim(id)) {
+    if (stage == Stage::done && !TransferTable::is_at_once(id.slot) && transfers_.claim(id, Stage::done)) {
       Completion completion = std::move(transfers_[id.slot].completion);
       transfers_.release(id.slot);
       return completion;
@@ -187,6 +186,7 @@ Status Submissions::stream_wait(TransferId id, void* stream) {
 std::size_t Submissions::poll(std::span<Completion> completions) {
   std::size_t count = waiting_.drive_before_poll(!completions.empty() && !completions_.empty(), completions);
   std::uint32_t slot = 0;
+<<<<<<< HEAD
   while (count < completions.size() && completions_.pop(slot))
     count += collect_polled(slot, completions[count]) ? 1u : 0u;
   if (count == 0) waiting_.settle();
@@ -215,6 +215,17 @@ std::size_t Submissions::poll_queue(QueueId id, std::span<Completion> completion
   while (count < completions.size() && queue->pop(id.generation, slot)) {
     count += collect_polled(slot, completions[count]) ? 1u : 0u;
     queue->give_back();
+=======
+  while (count < completions.size() && completions_.pop(slot)) {
+    if (TransferTable::is_at_once(slot)) {
+      completions[count] = {};
+      count += transfers_.collect_at_once(transfers_.id(slot), true, completions[count]) ? 1u : 0u;
+      continue;
+    }
+    if (!transfers_.claim(transfers_.id(slot), Stage::done_to_poll)) continue;
+    completions[count++] = std::move(transfers_[slot].completion);
+    transfers_.release(slot);
+>>>>>>> e70fb65dcd9bac7dc16481988789bcac7388adbb
   }
   if (count == 0) waiting_.settle();
   return count;

@@ -23,7 +23,7 @@ void Transfer::begin(const Request& given, Time now, NamedQueue* named) {
   timed = true;
   deadline = given.options.deadline == kForever ? kNever : passes_at(now, given.options.deadline);
 
-  phase = Phase::waiting;
+  phase = Phase::submitted;
   credit_taken = immediate_sent = signals = false;
   cursor = checked = {};
   route = {};

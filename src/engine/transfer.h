@@ -25,6 +25,7 @@ inline constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 // Where a transfer stands. Owner of the transfer at each stage: the submitter until `waiting`, the peer's worker until
 // `done`, then whoever collects the completion.
 enum class Phase : std::uint8_t {
+  submitted,  // in the worker's queue
   waiting,    // for the transfer in `after`
   queued,     // for its turn, room on a link, or a credit
   moving,     // slices are in flight
@@ -41,6 +42,38 @@ struct CancelTicket {
   std::atomic<std::uint32_t> word{0};  // 1: decided
   Cancelled result;
   std::shared_ptr<CancelTicket> next;  // of another call for the same transfer; the worker's
+};
+
+// Which of the transfers that one slot had have failed, by generation: exact for the last one that did and the
+// kBefore generations before it. If two further apart have failed, those before the window count as failed, since
+// nobody can tell. One writes, by turns with who has the slot; any worker reads.
+class Failures {
+ public:
+  void add(std::uint32_t generation) {
+    const std::uint64_t word = word_.load(std::memory_order_relaxed);
+    const std::uint64_t old = word & kWindow;
+    const std::uint32_t by = word == 0 ? 0 : (generation - newest(word)) & kGenerations;
+    const std::uint64_t moved = by > kBefore ? 0 : old << by & kWindow;
+    const bool lost = (word & kOlder) != 0 || (by > kBefore ? old != 0 : by > 0 && old >> (kBefore + 1 - by) != 0);
+    word_.store(std::uint64_t{generation} << kShift | (lost ? kOlder : 0) | moved | 1, std::memory_order_relaxed);
+  }
+  // Of a generation that has ended.
+  [[nodiscard]] bool has(std::uint32_t generation) const {
+    const std::uint64_t word = word_.load(std::memory_order_relaxed);
+    if (word == 0) return false;
+    const std::uint32_t by = (newest(word) - generation) & kGenerations;
+    if (by > kGenerations / 2) return false;  // after the last one that failed
+    return by > kBefore ? (word & kOlder) != 0 : (word >> by & 1) != 0;
+  }
+
+ private:
+  static constexpr std::uint32_t kShift = 34, kBefore = 32;
+  static constexpr std::uint32_t kGenerations = (1u << 30) - 1;
+  static constexpr std::uint64_t kWindow = (std::uint64_t{1} << (kBefore + 1)) - 1;  // bit i: i before the newest
+  static constexpr std::uint64_t kOlder = std::uint64_t{1} << (kBefore + 1);
+  static std::uint32_t newest(std::uint64_t word) { return static_cast<std::uint32_t>(word >> kShift); }
+
+  std::atomic<std::uint64_t> word_{0};  // the newest that failed | whether one before the window has | the window
 };
 
 // The rendezvous half of a send or receive.
@@ -67,8 +100,8 @@ struct Transfer {
   // generation << 2 | Stage: what waiters sleep on and what makes a TransferId current.
   std::atomic<std::uint32_t> word{0};
 
-  std::atomic<std::uint32_t> peer{0};         // slot; other workers read it for `after`
-  std::atomic<std::uint32_t> last_failed{0};  // generation of the last transfer here that failed; survives reuse
+  std::atomic<std::uint32_t> peer{0};  // slot; other workers read it for `after`
+  Failures failures;                   // of all transfers that this slot had
   // As the request says, for callers that know the id alone: of the slot's latest transfer.
   std::atomic<bool> receives{false};
   std::atomic<Deliver> delivery{Deliver::to_wait};
@@ -83,7 +116,7 @@ struct Transfer {
   Time deadline = kNever;
 
   // The worker's.
-  Phase phase = Phase::waiting;
+  Phase phase = Phase::submitted;
   bool signals = false;  // its bytes are there; a word in a device's memory is being written
   bool credit_taken = false;
   bool immediate_sent = false;  // the notification rides on the slice
@@ -124,15 +157,21 @@ struct Transfer {
   void begin(const Request& given, Time now, NamedQueue* named = nullptr);
 };
 
-enum class Stage : std::uint32_t { free = 0, active = 1, done = 2 };
+// done_to_poll: the completion is poll()'s alone.
+enum class Stage : std::uint32_t { free = 0, active = 1, done = 2, done_to_poll = 3 };
 
 // The slots of all transfers of an engine. acquire: any thread; release: who collected the completion. Beside them, by
 // worker, the completions of transfers that never had a slot: their ids have `slot` beyond kAtOnce.
 class TransferTable {
  public:
   // `inner`: transfers of the engine's own beyond them, which no id names.
-  explicit TransferTable(std::uint32_t capacity, std::uint32_t inner = 0, std::uint32_t workers = 0)
-      : slots_(capacity, inner), workers_(workers), at_once_(new AtOnceTable<>[workers]) {}
+  // `used`: as if each slot had had so many, so that a test need not go through them.
+  explicit TransferTable(std::uint32_t capacity, std::uint32_t inner = 0, std::uint32_t workers = 0,
+                         std::uint32_t used = 0)
+      : slots_(capacity, inner), workers_(workers), at_once_(new AtOnceTable<>[workers]) {
+    for (std::uint32_t slot = 0; used > 0 && slot < capacity; ++slot)
+      slots_[slot].word.store(pack(used, Stage::free), std::memory_order_relaxed);
+  }
 
   static bool is_at_once(std::uint32_t slot) { return slot >= kAtOnce; }
   AtOnceTable<>& at_once(std::uint32_t worker) { return at_once_[worker]; }
@@ -164,15 +203,17 @@ class TransferTable {
     t.word.store(pack(generation, Stage::active), std::memory_order_release);
     return *slot;
   }
-  // The completion must be in place: this publishes it to waiters. In the order of ends().
-  void publish(std::uint32_t slot, std::memory_order order = std::memory_order_release) {
+  // The completion must be in place: this publishes it to waiters, in the order of ends(). `done`: Stage::done or
+  // done_to_poll.
+  void publish(std::uint32_t slot, Stage done, std::memory_order order = std::memory_order_release) {
     std::atomic<std::uint32_t>& word = slots_[slot].word;
-    word.store(pack(generation_of(word.load(std::memory_order_relaxed)), Stage::done), order);
+    word.store(pack(generation_of(word.load(std::memory_order_relaxed)), done), order);
   }
-  // True for the one caller that may collect the completion of `id`; it must copy it out and then release() the slot.
-  bool claim(TransferId id) {
+  // True for the one caller that may collect the completion of `id`, published as `done`; it must copy it out and then
+  // release() the slot.
+  bool claim(TransferId id, Stage done) {
     if (id.slot >= slots_.capacity()) return false;
-    std::uint32_t expected = pack(id.generation, Stage::done);
+    std::uint32_t expected = pack(id.generation, done);
     return slots_[id.slot].word.compare_exchange_strong(expected, pack(id.generation, Stage::free),
                                                         std::memory_order_acquire, std::memory_order_relaxed);
   }
@@ -180,7 +221,7 @@ class TransferTable {
   // Of one with Deliver::to_wait, for the one caller that gets it.
   bool collect(TransferId id, Completion& out) {
     if (is_at_once(id.slot)) return collect_at_once(id, false, out);
-    if (!is_to_wait(id) || !claim(id)) return false;
+    if (!claim(id, Stage::done)) return false;
     out = std::move(slots_[id.slot].completion);
     release(id.slot);
     return true;

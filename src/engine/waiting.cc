@@ -36,6 +36,23 @@ void Waiting::notice() {
 void Waiting::stop() {
   stopped_.store(true, std::memory_order_release);
   notice();
+  while (by_caller_ && stepping_.load(std::memory_order_acquire)) {  // it leaves at the end of that step
+    const std::uint32_t seen = notices_.load(std::memory_order_acquire);
+    runtime_.executor.wait(notices_, seen, after(runtime_.clock.now(), kPause));
+  }
+}
+
+void Waiting::ended() {
+  ended_.store(1, std::memory_order_release);
+  runtime_.executor.wake_all(ended_);
+}
+
+bool Waiting::wait_for_end(Time deadline) {
+  while (ended_.load(std::memory_order_acquire) == 0) {
+    if (runtime_.clock.now() >= deadline) return false;
+    runtime_.executor.wait(ended_, 0, deadline);
+  }
+  return true;
 }
 
 std::size_t Waiting::step_once(std::span<Completion> room) {
@@ -79,6 +96,7 @@ bool Waiting::step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, T
   while (word.load(std::memory_order_acquire) == seen) {
     signal_->clear();
     const Time now = runtime_.clock.now();
+    if (stopped_.load(std::memory_order_acquire)) return true;
     if (is_others(now)) {
       signal_->set();
       return false;

@@ -143,7 +143,11 @@ class Waiting {
   // ---- the end ----
   [[nodiscard]] bool close() { return !closed_.exchange(true, std::memory_order_acq_rel); }  // false: it was
   [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
-  void stop();  // no caller steps the workers any more
+  void stop();   // no caller steps the workers any more, nor is in a step
+  void ended();  // what close() began is over: nothing of the engine is at work any more
+  [[nodiscard]] bool ended_already() const { return ended_.load(std::memory_order_acquire) != 0; }
+  // For those who come meanwhile. False: the deadline passed before that.
+  bool wait_for_end(Time deadline);
 
  private:
   static constexpr std::uint32_t kMostUnstepped = 64;
@@ -164,6 +168,7 @@ class Waiting {
   std::atomic<std::uint32_t> sleepers_{0};  // Progress::caller
   std::atomic<bool> closed_{false};
   std::atomic<bool> stopped_{false};
+  std::atomic<std::uint32_t> ended_{0};
   std::atomic<bool> fd_given_{false};  // somebody may sleep where we do not see it
 
   std::atomic<bool> stepping_{false};  // a thread steps the workers

@@ -59,27 +59,51 @@ Worker::~Worker() = default;
 
 // ---- any thread ----
 
+// A push while the worker closes: either its last step has seen it, or this sees that there is no step any more and has
+// it taken here. Dekker, as in SleepGate: each side writes, then has a full fence, then reads what the other wrote.
 void Worker::submit(std::uint32_t slot) {
   (void)submissions_.push(std::move(slot));  // never full: it holds each slot at most once
   queued_.store(true, std::memory_order_relaxed);
   wake();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!closed_.load(std::memory_order_relaxed)) return;
+  post([](Worker& worker) {
+    worker.take_all_submissions();
+    worker.deliver();
+  });
 }
 
 void Worker::post(std::function<void(Worker&)> command) {
   {
     std::lock_guard lock(commands_mutex_);
+    commands_.push_back(std::move(command));
     if (!closed_.load(std::memory_order_relaxed)) {
-      commands_.push_back(std::move(command));
       has_commands_.store(true, std::memory_order_release);
       return wake();
     }
   }
-  std::lock_guard lock(closed_mutex_);  // no task runs it any more
-  command(*this);
+  run_closed();
+}
+
+// Commands of a worker that is stepped no more, by whoever posts: one thread at a time, in order, also those that they
+// post meanwhile.
+void Worker::run_closed() {
+  std::unique_lock lock(commands_mutex_);
+  if (std::exchange(runs_closed_, true)) return;
+  stepping_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  while (!commands_.empty()) {
+    const auto batch = std::exchange(commands_, {});
+    lock.unlock();
+    for (const auto& command : batch) command(*this);
+    services_.notice();  // who waits for one of another thread's
+    lock.lock();
+  }
+  stepping_.store({}, std::memory_order_relaxed);
+  runs_closed_ = false;
 }
 
 void Worker::call(const std::function<void(Worker&)>& command) {
-  if (stepping_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return command(*this);
+  if (stepped_here()) return command(*this);
   std::atomic<std::uint32_t> done{0};
   Executor& executor = services_.runtime.executor;
   post([&](Worker& worker) {
@@ -97,6 +121,7 @@ control::Progress Worker::progress() const {
 // ---- the owner: one turn ----
 
 Time Worker::step(Time now) {
+  if (closed_.load(std::memory_order_relaxed)) return kNever;
   kept_out_ = visited_ && !word_.take();
   if (kept_out_) return after(now, kVisit);
   stepping_.store(std::this_thread::get_id(), std::memory_order_relaxed);
@@ -126,8 +151,13 @@ Time Worker::step(Time now) {
   }
   busy_ |= !finished_.empty() || has_commands_.load(std::memory_order_relaxed);
   if (!busy_) queued_.store(false, std::memory_order_relaxed);
-  stepping_.store({}, std::memory_order_relaxed);
   next = busy_ ? now : next;
+  const bool last = shut_;
+  if (last)
+    stay_closed();
+  else
+    stepping_.store({}, std::memory_order_relaxed);
+  if (last) next = kNever;
   if (visited_) word_.leave();
   return next;
 }
@@ -135,7 +165,7 @@ Time Worker::step(Time now) {
 // While another thread acts in this worker's place, sleep briefly without arming the wake-up: that thread needs the
 // core.
 bool Worker::prepare_sleep() {
-  if (visited_ && kept_out_) return true;
+  if (closed_.load(std::memory_order_relaxed) || (visited_ && kept_out_)) return true;
   if (visited_ && !word_.take()) return false;
   bool quiet = submissions_.empty() && outbox_.empty() && !has_commands_.load(std::memory_order_acquire);
   for (const auto& transport : transports_) quiet = transport->prepare_sleep() && quiet;
@@ -144,16 +174,30 @@ bool Worker::prepare_sleep() {
 }
 
 bool Worker::take_commands() {
-  if (!has_commands_.load(std::memory_order_acquire)) return false;
+  std::vector<std::function<void(Worker&)>> batch;
   {
     std::lock_guard lock(commands_mutex_);
-    running_commands_.swap(commands_);
+    batch.swap(commands_);
     has_commands_.store(false, std::memory_order_relaxed);
   }
-  // By index: the command that closes the worker takes the commands behind it.
-  for (std::size_t i = 0; i < running_commands_.size(); ++i) std::exchange(running_commands_[i], nullptr)(*this);
-  running_commands_.clear();
-  return true;
+  for (const auto& command : batch) command(*this);
+  return !batch.empty();
+}
+
+// The last act of the last step. What was posted or submitted until here is answered here, what comes later by the
+// thread that it comes from.
+void Worker::stay_closed() {
+  take_commands();
+  {
+    std::lock_guard lock(commands_mutex_);
+    stepping_.store({}, std::memory_order_relaxed);  // from here on it says who is in run_closed()
+    closed_.store(true, std::memory_order_relaxed);
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  post([](Worker& worker) {
+    worker.take_all_submissions();
+    worker.deliver();
+  });
 }
 
 bool Worker::take_submissions() {
@@ -163,8 +207,10 @@ bool Worker::take_submissions() {
     ++taken;
     Transfer& transfer = services_.transfers[slot];
     Peer* owner = peers_[transfer.peer].get();
-    if (owner != nullptr && owner->id() == transfer.request.peer) {
+    if (!shut_ && owner != nullptr && owner->id() == transfer.request.peer) {
+      const Status stopped = std::exchange(transfer.status, {});
       owner->transfers().start(slot);
+      if (!stopped && owner->transfers().stop(slot, stopped)) answer_cancels(transfer, Cancelled::Far::all);
       continue;
     }
     transfer.completion = {services_.transfers.id(slot), services_.peers.why_not(transfer.request.peer), 0, 0,
@@ -254,7 +300,7 @@ void Worker::handle_rare(std::uint16_t transport, const transport::Event& event)
 // ---- peers ----
 
 void Worker::add_peer(PeerId id, control::SessionId session, const control::PeerInfo& info) {
-  if (closed_.load(std::memory_order_relaxed)) return;
+  if (shut_) return;
   const transport::PeerIndex index = next_peer_index_++;
   peers_[id.slot] = std::make_unique<Peer>(*this, id, index, session, info);
   peer_by_index_[index] = id.slot;
@@ -370,6 +416,7 @@ void Worker::end(Peer& peer, const Status& reason) {
 }
 
 void Worker::shut() {
+  if (shut_) return;
   drain_transports();
   for (const std::uint32_t slot : std::vector(live_))
     end(*peers_[slot], {ErrorCode::cancelled, "the engine is closing"});
@@ -381,17 +428,12 @@ void Worker::shut() {
     while (const std::size_t count = transports_[i]->poll(events_, now_))
       for (std::size_t e = 0; e < count; ++e) handle(i, events_[e]);
   }
-  while (take_submissions()) {
-  }
+  take_all_submissions();
   reap_peers();
   deliver();
   removals_.end_all();
   deliver();
-  {
-    std::lock_guard lock(commands_mutex_);
-    closed_.store(true, std::memory_order_relaxed);
-  }
-  take_commands();
+  shut_ = true;
 }
 
 }  // namespace fairway::engine

@@ -102,9 +102,14 @@ class Worker final : public Stepper, public TransferOwner {
   void post(std::function<void(Worker&)> command);  // to run on the owner; cold paths only
   // Runs `command` on the owner and waits until it has run; at once when called by the owner itself.
   void call(const std::function<void(Worker&)>& command);
-  void set_task(Task* task) { task_ = task; }  // before the first step
+  void set_task(std::unique_ptr<Task> task) { task_ = std::move(task); }  // before the first step
   void wake() { task_->wake(); }
-  void close();  // every peer down, every transport closed; later commands run on their caller's thread
+  void end_task() { task_->end(); }
+  // Every peer down, every transport closed. From the end of that step on commands run on their caller's thread.
+  void close();
+  [[nodiscard]] bool stepped_here() const {  // by this thread, which is in a callback
+    return stepping_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
   [[nodiscard]] std::uint16_t index() const { return index_; }
   [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const { return transports_; }
   [[nodiscard]] control::Progress progress() const;
@@ -113,11 +118,11 @@ class Worker final : public Stepper, public TransferOwner {
   // False: it did not run. Any thread; not for what takes longer than a step may.
   template <class Act>
   bool in_its_place(const Act& act) {
-    if (stepping_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return false;  // in a callback
+    if (stepped_here()) return false;
     for (int tries = 0; !word_.visit(); ++tries)
       if (tries == kTriesToVisit) return false;
+    const Visit visit{word_};  // also where `act` throws
     act();
-    word_.leave();
     return true;
   }
 
@@ -208,6 +213,11 @@ class Worker final : public Stepper, public TransferOwner {
     Time until = 0;  // when it is down at the latest
   };
 
+  struct Visit {
+    OwnerWord& word;
+    ~Visit() { word.leave(); }
+  };
+
   static constexpr int kTriesToVisit = 256;
   static constexpr std::uint32_t kTimed = 16;  // one of so many that start_now() starts reads the clock
 
@@ -231,6 +241,12 @@ class Worker final : public Stepper, public TransferOwner {
   }
   void answer_cancels(Transfer& transfer, Cancelled::Far far_side);
   bool take_commands();
+  void run_closed();
+  void stay_closed();
+  void take_all_submissions() {
+    while (take_submissions()) {
+    }
+  }
   bool take_submissions();
   bool poll_transports();
   void drain_transports();
@@ -257,7 +273,7 @@ class Worker final : public Stepper, public TransferOwner {
   const std::uint16_t index_;
   Services& services_;
   std::vector<std::unique_ptr<transport::Transport>> transports_;
-  Task* task_ = nullptr;
+  std::unique_ptr<Task> task_;  // kept to the end: a caller's wake() may come later than close()
 
   // Taken for each step where others may come between, which is with Progress::threads: with Progress::caller all who
   // touch the worker take turns anyway (Waiting).
@@ -266,9 +282,9 @@ class Worker final : public Stepper, public TransferOwner {
   bool kept_out_ = false;  // a visitor was there when it was to step; the owner's
 
   MpscQueue<std::uint32_t> submissions_;
-  std::mutex commands_mutex_;                           // guards commands_ and the writing of closed_
-  std::mutex closed_mutex_;                             // guards the worker itself, once no task runs it
+  std::mutex commands_mutex_;                           // guards commands_, runs_closed_ and the writing of closed_
   std::vector<std::function<void(Worker&)>> commands_;  // guarded by commands_mutex_
+  bool runs_closed_ = false;                            // guarded by commands_mutex_: a thread is in run_closed()
   std::atomic<bool> has_commands_{false};
   std::atomic<std::thread::id> stepping_{};  // the thread that is inside step()
   std::atomic<std::uint64_t> steps_{0};
@@ -276,12 +292,12 @@ class Worker final : public Stepper, public TransferOwner {
 
   Time now_ = 0;
   bool busy_ = false;
-  std::atomic<bool> closed_{false};  // written under commands_mutex_
+  bool shut_ = false;                // shut() has run: no peer is left, no transport is open
+  std::atomic<bool> closed_{false};  // no step any more; written under commands_mutex_, at the end of the last step
   SliceTable slices_;
   RecordPool records_;
   Outbox outbox_;
   std::vector<transport::Event> events_;
-  std::vector<std::function<void(Worker&)>> running_commands_;
 
   std::vector<std::unique_ptr<Peer>> peers_;  // by slot
   std::vector<std::uint32_t> live_;           // slots in use

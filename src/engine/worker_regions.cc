@@ -17,12 +17,12 @@ void Worker::machine_known() {
 }
 
 void Worker::stop_users_of(RegionId id) {
-  while (take_submissions()) {
-  }  // users of the region that were accepted before it was revoked
+  take_all_submissions();  // users of the region that were accepted before it was revoked
   for (const std::uint32_t slot : live_) peers_[slot]->region_users().stop_users_of(id);
 }
 
 void Worker::remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done) {
+  if (shut_) return done({});  // every transport is closed
   RegionRemovals::Removal removal;
   removal.id = id;
   removal.done = std::move(done);

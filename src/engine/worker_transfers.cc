@@ -7,11 +7,12 @@
 // Worker: cancelling transfers, dependents of transfers, and delivery of completions.
 namespace fairway::engine {
 
-// Earlier submissions, commands of other threads and region removals go first.
+// Earlier submissions, commands of other threads and region removals go first. So does what another thread is still
+// putting before a submission of this one.
 TransferId Worker::complete_now(PeerId id, Operation operation, const Extent& extent, const RequestOptions& options,
                                 NamedQueue* queue) {
   if (closed_.load(std::memory_order_relaxed) || has_commands_.load(std::memory_order_acquire) ||
-      !submissions_.empty() || !outbox_.empty() || !finished_.empty() || !removals_.empty())
+      !submissions_.none_claimed() || !outbox_.empty() || !finished_.empty() || !removals_.empty())
     return {};
   Peer* const peer = peer_of(id);
   if (peer == nullptr) return {};
@@ -31,7 +32,7 @@ TransferId Worker::complete_now(PeerId id, Operation operation, const Extent& ex
 // Nothing that was submitted before waits; a receive takes its place behind those before it.
 bool Worker::start_now(std::uint32_t slot) {
   if (closed_.load(std::memory_order_relaxed) || has_commands_.load(std::memory_order_acquire) ||
-      !submissions_.empty() || !removals_.empty())
+      !submissions_.none_claimed() || !removals_.empty())
     return false;
   Transfer& t = services_.transfers[slot];
   Peer* const peer = peer_of(t.request.peer);
@@ -61,8 +62,8 @@ bool Worker::start_now(std::uint32_t slot) {
 }
 
 void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket> ticket) {
-  while (take_submissions()) {
-  }  // the one to stop may still be among them
+  take_all_submissions();  // the one to stop may be among them, or behind one that another thread is still putting
+                           // there
   Peer* owner = services_.transfers.is_active(id) ? peer(services_.transfers[id.slot].peer) : nullptr;
   if (owner == nullptr) {
     if (ticket != nullptr) {
@@ -75,6 +76,10 @@ void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket
   if (ticket != nullptr) {
     ticket->next = std::move(services_.transfers[id.slot].ticket);
     services_.transfers[id.slot].ticket = std::move(ticket);
+  }
+  if (services_.transfers[id.slot].phase == Phase::submitted) {
+    services_.transfers[id.slot].status = why;  // take_submissions() stops it
+    return;
   }
   if (owner->transfers().stop(id.slot, why)) answer_cancels(services_.transfers[id.slot], Cancelled::Far::all);
 }
@@ -100,7 +105,7 @@ void Worker::when_ended(TransferId id, std::function<void(bool ok)> answer) {
   if (services_.transfers.is_active(id) && services_.transfers[id.slot].phase != Phase::done)
     foreign_.emplace_back(id, std::move(answer));
   else
-    answer(services_.transfers[id.slot].last_failed.load(std::memory_order_relaxed) != id.generation);
+    answer(!services_.transfers[id.slot].failures.has(id.generation));
 }
 
 bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
@@ -128,7 +133,7 @@ bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
       return true;
     }
   }
-  failed = first.last_failed.load(std::memory_order_relaxed) == after.generation;
+  failed = first.failures.has(after.generation);
   return false;
 }
 
@@ -141,7 +146,7 @@ void Worker::ended(std::uint32_t slot) {
 // Keeps its history for explain() and starts or fails its dependents.
 void Worker::note_end(Transfer& transfer) {
   const bool ok = transfer.completion.status.is_ok();
-  if (!ok) transfer.last_failed.store(transfer.completion.id.generation, std::memory_order_relaxed);
+  if (!ok) transfer.failures.add(transfer.completion.id.generation);
   if (history_.size() < History::kSize) history_.emplace_back();
   History& past = history_[history_next_];
   past.id = transfer.completion.id;
@@ -211,8 +216,8 @@ void Worker::deliver(std::uint32_t slot, bool& completed) {
     const Completion completion = std::move(transfer.completion);
     const CompletionCallback callback = options.callback;
     void* user_data = options.user_data;
-    services_.transfers.publish(slot);
-    (void)services_.transfers.claim(completion.id);
+    services_.transfers.publish(slot, Stage::done);
+    (void)services_.transfers.claim(completion.id, Stage::done);
     services_.transfers.release(slot);
     if (std::exchange(completed, false)) services_.completed();
     tell();
@@ -229,11 +234,11 @@ void Worker::deliver(std::uint32_t slot, bool& completed) {
     return services_.transfers.collected(slot);
   }
   if (to_poll) {
-    services_.transfers.publish(slot);
+    services_.transfers.publish(slot, Stage::done_to_poll);
     (void)services_.completions.push(std::uint32_t{slot});
     completed = true;
   } else {
-    services_.transfers.publish(slot, std::memory_order_seq_cst);
+    services_.transfers.publish(slot, Stage::done, std::memory_order_seq_cst);
     services_.runtime.executor.wake_all(transfer.word);
   }
 }

@@ -23,13 +23,13 @@ Status Workers::open(Services& services, const TransportFactory& factory, Signal
     task_options.signal = &signal;
     auto started = services.runtime.executor.start(task_options, *worker);
     if (!started) return started.status();
-    worker->set_task(started->get());
-    tasks_.push_back(std::move(started).value());
+    Task& task = **started;
+    worker->set_task(std::move(started).value());
     workers_.push_back(std::move(worker));
     Status attached;
     workers_.back()->call([&](Worker& owner) {
       for (const auto& transport : owner.transports())
-        if (attached) attached = transport->attach(*tasks_.back()).with_context(std::string(transport->name()));
+        if (attached) attached = transport->attach(task).with_context(std::string(transport->name()));
     });
     if (!attached) return attached;
   }
@@ -98,7 +98,11 @@ void Workers::close() {
 }
 
 void Workers::end_tasks() {
-  tasks_.clear();
+  for (const auto& worker : workers_) worker->end_task();
+}
+
+bool Workers::stepped_here() const {
+  return std::ranges::any_of(workers_, [](const auto& worker) { return worker->stepped_here(); });
 }
 
 }  // namespace fairway::engine

@@ -48,15 +48,15 @@ class Workers final : public CallerStepped {
   void slept(Time now) override;
 
   // ---- the end, in this order; by the thread that closes the engine ----
-  void close();      // every peer down, every transport closed
-  void end_tasks();  // none runs any more
+  void close();                             // every peer down, every transport closed
+  void end_tasks();                         // no thread steps them any more
+  [[nodiscard]] bool stepped_here() const;  // one of them by this thread, which is in a callback
   void destroy() { workers_.clear(); }
 
  private:
   const PeerTable& peers_;
   CompletionQueue* completions_ = nullptr;  // from open() on
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::unique_ptr<Task>> tasks_;
 };
 
 }  // namespace fairway::engine

@@ -94,7 +94,8 @@ class Host final : public Clock, public Rng, public Executor {
 class HostTask final : public Task {
  public:
   explicit HostTask(SimTask& task) : task_(task) {}
-  ~HostTask() override { task_.stepper = nullptr; }
+  ~HostTask() override { end(); }
+  void end() override { task_.stepper = nullptr; }
   void wake() override { task_.host->wake(task_); }
   Status watch(int) override { return {ErrorCode::unsupported, "a simulated task has no descriptors"}; }
   void unwatch(int) override {}

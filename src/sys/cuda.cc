@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "sys/cuda_pins.h"
+
 namespace fairway::sys {
 namespace {
 
@@ -71,6 +73,8 @@ std::shared_ptr<const CudaDriver> CudaDriver::in_use() {
   return driver ? *driver : nullptr;
 }
 
+CudaDriver::CudaDriver() : pins_(std::make_unique<CudaPins>(*this)) {}
+
 // Never unloads the driver: it may have started threads of its own.
 CudaDriver::~CudaDriver() = default;
 
@@ -79,8 +83,9 @@ Status CudaDriver::check(int result, const std::string& what) const {
   const char *name = nullptr, *words = nullptr;
   if (table_.cuGetErrorName != nullptr) table_.cuGetErrorName(result, &name);
   if (table_.cuGetErrorString != nullptr) table_.cuGetErrorString(result, &words);
-  return {ErrorCode::system_error, fmt::format("{}: {} ({})", what, words != nullptr ? words : "unknown error",
-                                               name != nullptr ? name : std::to_string(result))};
+  return {cuda::refused_by_capture(result) ? ErrorCode::queue_full : ErrorCode::system_error,
+          fmt::format("{}: {} ({})", what, words != nullptr ? words : "unknown error",
+                      name != nullptr ? name : std::to_string(result))};
 }
 
 }  // namespace fairway::sys

@@ -72,7 +72,14 @@ inline constexpr int kEarlyLaunch = 6;  // programmatic stream serialization: th
 inline constexpr int kPtxVersion = 5;   // attribute of a function: what its code was compiled for, 90 for 9.0
 
 inline constexpr int kInStreamOrder = 1;
-inline constexpr int kSuccess = 0, kErrorNotReady = 600, kErrorNotSupported = 801, kErrorPeerAccessAlreadyEnabled = 704;
+inline constexpr int kSuccess = 0, kErrorNotReady = 600, kErrorNotSupported = 801, kErrorPeerAccessAlreadyEnabled = 704,
+                     kErrorAlreadyRegistered = 712, kErrorInvalidValue = 1;
+// What is not allowed while a stream of the program captures (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and _IMPLICIT): the
+// same call may succeed later. And: the event was recorded by a stream that captures.
+inline constexpr int kErrorCaptureUnsupported = 900, kErrorCaptureImplicit = 906, kErrorCapturedEvent = 907;
+inline constexpr bool refused_by_capture(int result) {
+  return result == kErrorCaptureUnsupported || result == kErrorCaptureImplicit;
+}
 inline constexpr int kLocationDevice = 1, kAllocationPinned = 1, kHandleFile = 1;
 inline constexpr int kReadWrite = 3;
 inline constexpr unsigned kStreamNonBlocking = 1, kHostPortable = 1, kHostMapped = 2, kIpcLazyPeerAccess = 1;
@@ -178,7 +185,9 @@ inline constexpr int kDmaBuf = 1;  // handle type for an address range
 
 }  // namespace cuda
 
-// The loaded driver. Immutable after open(); any thread.
+class CudaPins;
+
+// The loaded driver. Immutable after open(), but for what pins() counts; any thread.
 class CudaDriver {
  public:
 #define FAIRWAY_CUDA_MEMBER(name, arguments) int(*name) arguments = nullptr;
@@ -225,14 +234,20 @@ class CudaDriver {
   int devices() const {
     return devices_;
   }
-  // Ok for kSuccess; otherwise system_error: `what` with the driver's own text.
+  // Ok for kSuccess; otherwise system_error: `what` with the driver's own text. queue_full: a capture of the program's
+  // refuses it, and it may succeed later.
   Status check(int result, const std::string& what) const;
+  // All pinning of host memory of others than Fairway's own goes by it.
+  CudaPins& pins() const {
+    return *pins_;
+  }
 
  private:
-  CudaDriver() = default;
+  CudaDriver();
   void* library_ = nullptr;
   Table table_;
   int version_ = 0, devices_ = 0;
+  std::unique_ptr<CudaPins> pins_;
 };
 
 }  // namespace fairway::sys

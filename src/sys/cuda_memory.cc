@@ -74,7 +74,7 @@ CudaPointer look_at(const CudaDriver& driver, const void* address) {
 }
 
 CurrentContext::CurrentContext(const CudaDriver& driver, Context context)
-    : driver_(driver), pushed_(driver->cuCtxPushCurrent_v2(context) == kSuccess) {}
+    : relaxed_(driver), driver_(driver), pushed_(driver->cuCtxPushCurrent_v2(context) == kSuccess) {}
 
 CurrentContext::~CurrentContext() {
   Context popped = nullptr;

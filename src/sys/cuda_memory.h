@@ -25,7 +25,25 @@ struct CudaPointer {
 };
 CudaPointer look_at(const CudaDriver& driver, const void* address);
 
+// While a stream captures in the mode "global", which is CUDA's and PyTorch's default, many calls of any thread are
+// refused, and end that capture. Those of this thread are not, for the lifetime of the object.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const CudaDriver& driver) : driver_(driver) { exchange(); }
+  ~RelaxedCapture() { exchange(); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  void exchange() {
+    if (driver_->cuThreadExchangeStreamCaptureMode != nullptr) driver_->cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  const CudaDriver& driver_;
+  int mode_ = cuda::kCaptureRelaxed;
+};
+
 // Makes the device's context current on this thread for the lifetime of the object, then restores the previous one.
+// What is called meanwhile ends no capture.
 class CurrentContext {
  public:
   CurrentContext(const CudaDriver& driver, cuda::Context context);
@@ -34,6 +52,7 @@ class CurrentContext {
   CurrentContext& operator=(const CurrentContext&) = delete;
 
  private:
+  const RelaxedCapture relaxed_;
   const CudaDriver& driver_;
   bool pushed_;
 };

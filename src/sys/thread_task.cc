@@ -63,7 +63,7 @@ ThreadTask::ThreadTask(const TaskOptions& options, Stepper& stepper, Clock& cloc
       oversubscription_(oversubscription),
       event_(std::move(event)) {}
 
-ThreadTask::~ThreadTask() {
+void ThreadTask::end() {
   stop_.store(true, std::memory_order_release);
   wake();
   if (thread_.joinable()) thread_.join();

@@ -31,9 +31,10 @@ class ThreadTask final : public EpollTask {
  public:
   static Result<std::unique_ptr<Task>> start(const TaskOptions& options, Stepper& stepper, Clock& clock,
                                              Oversubscription& oversubscription);
-  ~ThreadTask() override;  // must not be called from step()
+  ~ThreadTask() override { end(); }
 
   void wake() override;
+  void end() override;
 
  private:
   ThreadTask(const TaskOptions& options, Stepper& stepper, Clock& clock, Oversubscription& oversubscription,
@@ -59,6 +60,7 @@ class CallerTask final : public EpollTask {
   void wake() override {
     if (signal_) signal_->set();
   }
+  void end() override {}
 
  private:
   CallerTask(std::shared_ptr<EpollSet> epoll, Signal* signal) : EpollTask(std::move(epoll)), signal_(signal) {}

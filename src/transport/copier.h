@@ -25,6 +25,7 @@ class Copier {
   };
   struct Ticket {
     std::uint32_t queue = 0, serial = 0;
+    std::uint32_t failure = 0;  // not 0: some of its copies were refused; the number of that
   };
   // Pinned shared memory that devices copy to and from at full speed. The janitor creates it and frees it after its
   // last owner, since the driver may be slow at both. The worker wakes when `state` changes.

@@ -9,13 +9,21 @@ Janitor::~Janitor() {
 }
 
 void Janitor::finish() {
-  std::unique_ptr<Task> ends;
+  const std::lock_guard one_at_a_time(finish_mutex_);
+  Task* thread = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    ends = std::move(task_);
+    thread = task_.get();
   }
-  ends.reset();
-  while (work_one()) {
+  if (thread != nullptr) thread->end();
+  // One that comes meanwhile finds the ended thread's place taken, and is done here, behind those before it.
+  std::unique_ptr<Task> ended;
+  for (bool left = true; left;) {
+    while (work_one()) {
+    }
+    const std::lock_guard lock(mutex_);
+    left = !jobs_.empty();
+    if (!left) ended = std::move(task_);
   }
 }
 

@@ -28,8 +28,9 @@ class Janitor final : public Stepper {
   bool work_one();
 
   Runtime& runtime_;
-  const std::string name_;  // of the thread
-  std::mutex mutex_;        // guards jobs_ and the start of task_
+  const std::string name_;   // of the thread
+  std::mutex mutex_;         // guards jobs_ and the start of task_
+  std::mutex finish_mutex_;  // held in finish()
   std::deque<std::function<void()>> jobs_;
   std::unique_ptr<Task> task_;
 };

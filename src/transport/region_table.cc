@@ -64,7 +64,9 @@ Result<Region> RegionTable::find(RegionId id) const {
 }
 
 bool RegionTable::has_ended(RegionId id) const {
-  return id.slot < capacity_ && (id.generation & 1) != 0 && id.generation < slots_[id.slot].generation();
+  if (id.slot >= capacity_ || (id.generation & 1) == 0) return false;
+  const std::uint32_t since = slots_[id.slot].generation() - id.generation;  // generations come round again
+  return since != 0 && since < std::uint32_t{1} << 31;
 }
 
 std::uint32_t RegionTable::live() const {

@@ -93,7 +93,7 @@ enum class EventKind : Bits {
                  // acknowledged to the peer may be lost. Without a link: peer, status: connect() failed
   retry_failed,  // link of the last epoch, status: an attempt to reconnect failed
   fenced,  // link: its epoch does not touch this side's memory any more, if status is ok; value: immediates received
-  deregistered,  // value: the handle; status not ok: not fenced
+  deregistered,  // value: the handle; status not ok: not fenced, and deregister() may be asked again
   invalidated    // value: a view's number, status: why it must be given back
 };
 struct Event {

@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import os
+import threading
 
 import fairway
 
@@ -32,13 +33,18 @@ class nixlAgent:
             raise ValueError("an agent's name has 1 to 200 bytes")
         self.name = name
         options = {"listen": os.environ.get("FAIRWAY_LISTEN"), "job_key": os.environ.get("FAIRWAY_JOB_KEY")}
-        self.engine = fairway.Engine(name=name, max_transfers=16384, **{key: value for key, value in options.items() if value})
+        options = {key: value for key, value in options.items() if value}
+        regions = _remote.engine_regions()
+        self.loopback = fairway.Loopback()  # joins it to the engine of an agent's transfers to itself
+        self.engine = fairway.Engine(name=name, max_transfers=16384, max_regions=regions, max_remote_regions=regions, loopback=self.loopback, **options)
+        self.lock = threading.RLock()  # guards the tables below; held for no call that waits
         self.bell = self.engine.allocate(8, "w")  # notifications without a transfer are written here
         self.telemetry = self._telemetry(config)
         self.backends = {}
         self.regions = {}  # (type, address, length, device) -> [Region, times registered]
         self.remotes = {}
-        self.inbox = _notes.Inbox()
+        self.own = None  # the OwnAgent, once a call names this agent as a remote one
+        self.inbox, self.own_inbox = _notes.Inbox(), _notes.Inbox()
         self.handles = {}
         self.numbers = itertools.count(1)
         self.listener = None
@@ -48,6 +54,8 @@ class nixlAgent:
     def __del__(self):
         if getattr(self, "listener", None):
             self.listener.close()
+        if getattr(self, "own", None) is not None:
+            self.own.twin.close()
         if getattr(self, "engine", None) is not None:
             self.engine.close()
 
@@ -85,10 +93,13 @@ class nixlAgent:
         try:
             for address, length, device in self._rows(descs):
                 key = (int(descs.getType()), address, length, device)
-                if key in self.regions:
-                    self.regions[key][1] += 1
-                else:
-                    self.regions[key] = [self.engine.register(self._memory(*key), "rw"), 1]
+                with self.lock:
+                    if key in self.regions:
+                        self.regions[key][1] += 1
+                    else:
+                        self.regions[key] = [self.engine.register(self._memory(*key), "rw"), 1]
+                        if self.own is not None:
+                            self.own.add(_metadata.Memory(*key, b""))
                 made.append(key)
         except Exception:
             for key in made:
@@ -103,12 +114,17 @@ class nixlAgent:
         return descs.as_array().tolist()
 
     def _registered(self, descs):
-        rows = self._rows(descs)
-        keys = [(int(descs.getType()), *row) for row in rows]
-        for key in keys:
-            if key not in self.regions:
-                raise nixlNotFoundError(f"{key[2]} bytes at {key[1]:#x} are not registered")
+        keys = [(int(descs.getType()), *row) for row in self._rows(descs)]
+        with self.lock:
+            missing = next((key for key in keys if key not in self.regions), None)
+        if missing is not None:
+            raise nixlNotFoundError(f"{missing[2]} bytes at {missing[1]:#x} are not registered")
         return keys
+
+    def registered(self, type):
+        """(key, Region) of all memory of that type."""
+        with self.lock:
+            return [(key, held[0]) for key, held in self.regions.items() if key[0] == type]
 
     @staticmethod
     def _memory(type, address, length, device):
@@ -127,24 +143,32 @@ class nixlAgent:
         return nixl_status_t.NIXL_SUCCESS
 
     def _deregister(self, key):
-        held = self.regions[key]
-        if held[1] == 1:
-            held[0].deregister()  # fenced, or it raises and stays registered
-            del self.regions[key]
-        else:
-            held[1] -= 1
+        with self.lock:
+            held = self.regions.get(key)
+            if held is not None and held[1] > 1:
+                held[1] -= 1
+                return
+        if held is None:
+            return  # another thread has
+        if self.own is not None:
+            self.own.drop(key)
+        held[0].deregister()  # fenced, or it raises and stays registered
+        with self.lock:
+            if self.regions.get(key) is held:
+                del self.regions[key]
 
     def queryMem(self, descs, backend):
         raise nixlNotSupportedError("queryMem is of plugins for files and objects, which Fairway does not have")
 
     # ---- metadata ----
 
-    def _memories(self, keys):
-        return [_metadata.Memory(*key, self.engine.describe(self.regions[key][0])) for key in keys]
+    def _memories(self, keys=None):
+        with self.lock:
+            return [_metadata.Memory(*key, self.engine.describe(self.regions[key][0])) for key in (self.regions if keys is None else keys)]
 
     @in_nixls_words
     def getLocalMD(self):
-        return _metadata.pack(self.name, self.engine.address, self.engine.describe(self.bell), self._memories(list(self.regions)))
+        return _metadata.pack(self.name, self.engine.address, self.engine.describe(self.bell), self._memories(), whole=True)
 
     @in_nixls_words
     def getLocalPartialMD(self, descs, inc_conn_info, backends=()):
@@ -154,24 +178,38 @@ class nixlAgent:
 
     @in_nixls_words
     def loadRemoteMD(self, data):
-        return _remote.load(self.remotes, self.engine, self.name, data).encode()
+        told = _metadata.unpack(data)
+        with self.lock:
+            if told.name != self.name and told.name not in self.remotes:
+                self.remotes[told.name] = _remote.RemoteAgent(self.engine, self.name, told.name)
+            remote = self._remote(told.name)
+        remote.merge(told)
+        return told.name.encode()
 
     def _remote(self, name):
         if isinstance(name, bytes):
             name = name.decode()
-        if name == self.name and name not in self.remotes:
-            self.loadRemoteMD(self.getLocalMD())
-        if name not in self.remotes:
-            raise nixlNotFoundError(f"no remote agent '{name}': add_remote_agent() its metadata first")
-        return self.remotes[name]
+        with self.lock:
+            if name == self.name and name not in self.remotes:
+                self.remotes[name] = self._own()
+            if name not in self.remotes:
+                raise nixlNotFoundError(f"no remote agent '{name}': add_remote_agent() its metadata first")
+            return self.remotes[name]
+
+    def _own(self):
+        if self.own is None:
+            self.own = _remote.OwnAgent(self.engine, self.name, self.loopback, self._memory)
+            for key in self.regions:
+                self.own.add(_metadata.Memory(*key, b""))
+        return self.own
 
     @in_nixls_words
     def invalidateRemoteMD(self, name):
-        remote = self._remote(name)
-        for handle in self.handles.values():
-            if isinstance(handle, Request) and handle.remote is remote:
-                handle.stop()
-        del self.remotes[remote.name]
+        with self.lock:
+            remote = self.remotes.pop(self._remote(name).name)
+            requests = [held for held in self.handles.values() if isinstance(held, Request) and held.remote is remote]
+        for request in requests:
+            request.stop()
         remote.disconnected()
 
     def checkRemoteMD(self, name, descs):
@@ -179,8 +217,7 @@ class nixlAgent:
             remote = self._remote(name)
             if not remote.address:
                 return nixl_status_t.NIXL_ERR_NOT_FOUND
-            for address, length, _ in descs.as_array().tolist():
-                remote.find(int(descs.getType()), address, length)
+            Prepared.far(remote, descs)
         except nixlNotFoundError:
             return nixl_status_t.NIXL_ERR_NOT_FOUND
         return nixl_status_t.NIXL_SUCCESS
@@ -192,7 +229,8 @@ class nixlAgent:
         elif what == _listener.FETCH:
             return self.getLocalMD()
         elif what == _listener.INVALIDATE:
-            self.remotes.pop(body.decode(), None)
+            with self.lock:
+                self.remotes.pop(body.decode(), None)
         return b""
 
     @in_nixls_words
@@ -215,18 +253,19 @@ class nixlAgent:
 
     @in_nixls_words
     def makeConnection(self, name, backends=()):
-        remote = self._remote(name)
-        remote.heal(lambda: None)
+        self._remote(name).connect(_remote.RemoteAgent.CONNECT_SECONDS)
 
     # ---- descriptor lists and transfers ----
 
     def _keep(self, held):
         number = next(self.numbers)
-        self.handles[number] = held
+        with self.lock:
+            self.handles[number] = held
         return number
 
     def _held(self, number, kind):
-        held = self.handles.get(number)
+        with self.lock:
+            held = self.handles.get(number)
         if not isinstance(held, kind):
             raise nixlInvalidParamError(f"{number:#x} is no handle of a {kind.__name__.lower()} of agent '{self.name}', or it was released")
         return held
@@ -267,12 +306,16 @@ class nixlAgent:
         outcome = request.stop()
         if outcome is not None and not outcome.fenced:
             raise nixlNotAllowedError(f"the transfer may still touch this agent's memory, by {outcome.held_by}: release it again later")
-        del self.handles[number]
+        self._release(number)
         return nixl_status_t.NIXL_SUCCESS
+
+    def _release(self, number):
+        with self.lock:
+            self.handles.pop(number, None)
 
     def releasedDlistH(self, number):
         self._held(number, Prepared)
-        del self.handles[number]
+        self._release(number)
         return nixl_status_t.NIXL_SUCCESS
 
     def queryXferBackend(self, number):
@@ -285,6 +328,7 @@ class nixlAgent:
     def estimateXferCost(self, number):
         """(microseconds, margin, method): the bytes over what the links should reach, by the machine's model."""
         request = self._held(number, Request)
+        request.remote.connect(_remote.RemoteAgent.CONNECT_SECONDS)
         reach = [(link.expected_low, link.expected_high) for link in self.engine.explain(request.made()).links if link.taken]
         low, high = sum(pair[0] for pair in reach), sum(pair[1] for pair in reach)
         if not low or not high:
@@ -308,30 +352,35 @@ class nixlAgent:
 
     @in_nixls_words
     def genNotif(self, name, message, backend=None):
-        remote = self._remote(name)
-        message = _notes.to_bytes(message)
-        remote.heal(lambda: remote.notify_soon(message))
+        self._remote(name).notify(_notes.to_bytes(message))
 
     @in_nixls_words
     def getNotifs(self, found=None, backends=()):
-        found, gone = dict(found or {}), []
-        for event in self.engine.poll_peer_events():
+        found = dict(found or {})
+        self._take_notes(self.engine, self.inbox, found)
+        with self.lock:
+            own = self.own
+        if own is not None:
+            self._take_notes(own.twin, self.own_inbox, found)
+        return found
+
+    def _take_notes(self, engine, inbox, found):
+        gone = []
+        for event in engine.poll_peer_events():
             if event.kind == "down":
                 gone.append(event.peer.id)
-                for remote in self.remotes.values():
-                    if remote.peer == event.peer:
-                        remote.disconnected()
-        while True:
-            notes = self.engine.poll_notifications(256)
-            for note in notes:
-                whole = self.inbox.take(note.peer.id, note.message) if note.immediate == _notes.IMMEDIATE else None
-                if whole:
-                    found.setdefault(whole[0], []).append(whole[1])
-            if not notes:
-                break
-        for peer in gone:  # its last words have been read
-            self.inbox.forget(peer)
-        return found
+                with self.lock:
+                    remotes = list(self.remotes.values())
+                for remote in remotes:
+                    remote.disconnected(event.reason, event.peer)
+        with self.lock:  # one of several threads that ask puts messages together
+            while notes := engine.poll_notifications(256):
+                for note in notes:
+                    if note.immediate == _notes.IMMEDIATE:
+                        for name, message in inbox.take(note.peer.id, note.message):
+                            found.setdefault(name, []).append(message)
+            for peer in gone:  # its last words have been read
+                inbox.forget(peer)
 
     def prepMemView(self, descs, backends=()):
         raise nixlNotSupportedError("views for kernels are Engine.map's in Fairway (docs/cuda.md), not of this API")

@@ -140,7 +140,16 @@ class nixl_agent:
         self.backend_options[backend], self.backend_mems[backend] = self.agent.getBackendParams(self.backends[backend])
 
     def _backends(self, names):
-        return [self.backends[name] for name in names]
+        return [self._named(name, self.backends, "backend") for name in names]
+
+    @staticmethod
+    def _named(name, table, what):
+        if name not in table:
+            raise bind.nixlInvalidParamError(f"no {what} {name!r}: there {'is' if len(table) == 1 else 'are'} {', '.join(map(repr, table)) or 'none'}")
+        return table[name]
+
+    def _operation(self, name):
+        return self._named(name, self.nixl_ops, "operation")
 
     # ---- memory ----
 
@@ -178,12 +187,12 @@ class nixl_agent:
 
     def make_prepped_xfer(self, operation, local_xfer_side, local_indices, remote_xfer_side, remote_indices, notif_msg=b"",
                           backends=[], skip_desc_merge=False):
-        handle = self.agent.makeXferReq(self.nixl_ops[operation], local_xfer_side._handle, local_indices, remote_xfer_side._handle,
+        handle = self.agent.makeXferReq(self._operation(operation), local_xfer_side._handle, local_indices, remote_xfer_side._handle,
                                         remote_indices, notif_msg, self._backends(backends), skip_desc_merge)
         return nixl_xfer_handle(self.agent, handle)
 
     def initialize_xfer(self, operation, local_descs, remote_descs, remote_agent, notif_msg=b"", backends=[]):
-        handle = self.agent.createXferReq(self.nixl_ops[operation], local_descs, remote_descs, remote_agent, notif_msg,
+        handle = self.agent.createXferReq(self._operation(operation), local_descs, remote_descs, remote_agent, notif_msg,
                                           self._backends(backends))
         return nixl_xfer_handle(self.agent, handle)
 
@@ -234,7 +243,7 @@ class nixl_agent:
         return False
 
     def send_notif(self, remote_agent_name, notif_msg, backend=None):
-        self.agent.genNotif(remote_agent_name, notif_msg, None if backend is None else self.backends[backend])
+        self.agent.genNotif(remote_agent_name, notif_msg, None if backend is None else self._named(backend, self.backends, "backend"))
 
     # ---- metadata ----
 
@@ -285,7 +294,7 @@ class nixl_agent:
             logger.error("descriptors need a mem_type" if mem_type is None else "%s takes %s", *([] if mem_type is None else [
                 kind.__name__, "an N x 3 array" if is_array else f"tuples of {kind.WIDTH}"]))
             return None
-        return kind(self.nixl_mems[mem_type], descs)
+        return kind(self._named(mem_type, self.nixl_mems, "memory type"), descs)
 
     def _of_tensors(self, kind, tensors):
         if any(tensor.device != tensors[0].device or not tensor.is_contiguous() for tensor in tensors):

@@ -24,7 +24,7 @@ class nixl_status_t(enum.IntEnum):
 
 
 def _exception(name, code):
-    return type(name, (Exception,), {"__doc__": f"{code}, with Fairway's own words behind it.", "__module__": "nixl._bindings"})
+    return type(name, (Exception,), {"__doc__": f"{code}, with Fairway's own words behind it.", "__module__": __name__})  # where it is found, so that it can be pickled
 
 
 nixlNotPostedError = _exception("nixlNotPostedError", "NIXL_ERR_NOT_POSTED")

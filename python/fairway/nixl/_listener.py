@@ -8,6 +8,7 @@ import socket
 import socketserver
 import struct
 import threading
+import weakref
 
 from ._errors import nixlBackendError, nixlInvalidParamError
 
@@ -67,15 +68,20 @@ def ask(host, port, what, body):
 
 
 class Listener:
-    """Answers on a thread of its own; `answer(what, body) -> bytes` runs there."""
+    """Answers on a thread of its own, until close() or the end of the object whose method `answer(what, body) -> bytes` is. It does
+    not keep that object."""
 
     def __init__(self, port, answer):
+        answer = weakref.WeakMethod(answer)
+
         class Handler(socketserver.BaseRequestHandler):
             def handle(self):
                 self.request.settimeout(10)
                 try:
                     what, body = _read(self.request)
-                    _write(self.request, what, answer(what, body))
+                    to_it = answer()
+                    if to_it is not None:
+                        _write(self.request, what, to_it(what, body))
                 except (OSError, nixlBackendError, struct.error, ValueError, nixlInvalidParamError):
                     pass  # a stranger, or cut off: the connection ends
 

@@ -2,6 +2,7 @@
 flipped ones are refused."""
 
 import base64
+import dataclasses
 import json
 import struct
 import zlib
@@ -28,12 +29,23 @@ class Memory:
         return (self.type, self.address, self.length, self.device)
 
 
-def pack(name, address, bell, memories):
-    """bell: the description of the word that notifications without a transfer are written to."""
+@dataclasses.dataclass
+class Told:
+    """What an agent tells. `whole`: of all its memory."""
+
+    name: str
+    address: str  # "": not told
+    bell: bytes  # the description of the word that notifications without a transfer are written to
+    memories: list
+    whole: bool
+
+
+def pack(name, address, bell, memories, whole=False):
     body = json.dumps(
         {
             "name": name,
             "address": address,
+            "whole": whole,
             "bell": base64.b85encode(bell).decode() if bell else "",
             "memories": [[m.type, m.address, m.length, m.device, base64.b85encode(m.description).decode()] for m in memories],
         },
@@ -45,7 +57,6 @@ def pack(name, address, bell, memories):
 
 
 def unpack(data):
-    """(name, address, bell, memories)."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"an agent's metadata are bytes, not {type(data).__name__}")
     data = bytes(data)
@@ -62,6 +73,6 @@ def unpack(data):
         inflated = zlib.decompressobj()
         told = json.loads(inflated.decompress(body, 1 << 26))
         memories = [Memory(int(t), int(a), int(n), int(d), base64.b85decode(text)) for t, a, n, d, text in told["memories"]]
-        return str(told["name"]), str(told["address"]), base64.b85decode(told["bell"]), memories
+        return Told(str(told["name"]), str(told["address"]), base64.b85decode(told["bell"]), memories, bool(told.get("whole", False)))
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise nixlInvalidParamError(f"an agent's metadata make no sense: {error}") from error

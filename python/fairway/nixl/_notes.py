@@ -35,31 +35,36 @@ class Inbox:
 
     def __init__(self):
         self.names = {}  # peer id -> agent's name
+        self._early = {}  # peer id -> messages that came before its name
         self._parts = {}  # (peer id, number) -> {index: piece}
 
     def take(self, peer, data):
-        """(agent's name, message) when one is whole."""
+        """(agent's name, message) of those that are whole now."""
         kind = data[0] if data else _WHOLE
         if kind == _HELLO:
-            self.names[peer] = data[1:].decode(errors="replace")
-            return None
+            self.names[peer] = name = data[1:].decode(errors="replace")
+            return [(name, message) for message in self._early.pop(peer, ())]
         if kind == _WHOLE:
             message = data[1:]
         else:
             if kind != _PART or len(data) < _PIECE.size:
-                return None  # no agent says that
+                return []  # no agent says that
             _, number, index, count = _PIECE.unpack_from(data)
             if index >= count:
-                return None
+                return []
             parts = self._parts.setdefault((peer, number), {})
             parts[index] = data[_PIECE.size :]
             if len(parts) < count:
-                return None
+                return []
             del self._parts[peer, number]
             message = b"".join(parts.get(i, b"") for i in range(count))
-        return self.names.get(peer, ""), message
+        if peer not in self.names:
+            self._early.setdefault(peer, []).append(message)
+            return []
+        return [(self.names[peer], message)]
 
     def forget(self, peer):
         self.names.pop(peer, None)
+        self._early.pop(peer, None)
         for key in [key for key in self._parts if key[0] == peer]:
             del self._parts[key]

@@ -37,14 +37,14 @@ class Prepared:
 
     @classmethod
     def local(cls, agent, descs):
-        keys = [key for key in agent.regions if key[0] == descs.getType()]
-        prepared = cls(None, [(key[1], key[2]) for key in keys], descs)
-        prepared.regions = [agent.regions[key][0] for key in keys]
+        own = agent.registered(descs.getType())
+        prepared = cls(None, [(key[1], key[2]) for key, _ in own], descs)
+        prepared.regions = [region for _, region in own]
         return prepared
 
     @classmethod
     def far(cls, remote, descs):
-        memories = [memory for memory in remote.memories.values() if memory.type == descs.getType()]
+        memories = remote.all_memories(descs.getType())
         prepared = cls(remote, [(memory.address, memory.length) for memory in memories], descs)
         prepared.regions = memories
         return prepared
@@ -93,12 +93,14 @@ class Request:
         self.count, self.bytes = len(lengths), int(lengths.sum())
         self.transfer = self.request = self.peer = None
         self.tail = None  # the last piece of a notification that is longer than one
+        self.take_back = None  # of one that is posted and waits for a connection
+        self.error = None  # why there was none
+        self.generation = -1
         self.started = self.posting = self.ended = 0.0
 
     def made(self, pieces=()):
-        """The Fairway request, on the remote agent's present connection."""
-        self.remote.connect()
-        if self.request is None or self.peer is not self.remote.peer or pieces:
+        """The Fairway request, on the remote agent's present connection, which there is."""
+        if self.request is None or self.generation != self.remote.generation or pieces:
             # Only those that are used are imported; a list keeps the others' places.
             first = self.remote.region(self.memories[self.used[0]])
             far = [first] * len(self.memories)
@@ -108,47 +110,57 @@ class Request:
             made = fairway.Request.extents(self.operation, self.locals, far, self.table, notify=notify)
             if pieces:
                 return made
-            self.request, self.peer = made, self.remote.peer
+            self.request, self.generation = made, self.remote.generation
         return self.request
 
     def post(self, notif=b""):
         message = _notes.to_bytes(notif) or self.notif
-        self.started, self.ended, self.tail = time.time(), 0.0, None
-        pieces = []
-        if message:
-            self.remote.numbers += 1
-            pieces = _notes.cut(self.remote.numbers, message)
-        self.remote.heal(lambda: self._submit(pieces))
+        self.started, self.ended, self.tail, self.transfer, self.error = time.time(), 0.0, None, None, None
+        pieces = _notes.cut(self.remote.next_number(), message) if message else []
+        self.take_back = lambda: False
+        try:
+            self.take_back = self.remote.when_connected(lambda: self._submit(pieces), self._fail)
+        except Exception:
+            self.take_back = None
+            raise
         self.posting = time.time() - self.started
         return self.status()
 
     def _submit(self, pieces):
-        self.transfer = self.agent.engine.submit([self.made(pieces)])
-        after = self.transfer
+        transfer = self.agent.engine.submit([self.made(pieces)])
         for piece in pieces[1:]:
-            after = self.tail = self.agent.engine.write(b"\0", self.remote.bell[0:1], after=after, notify=(_notes.IMMEDIATE, piece))
+            self.tail = self.remote.ring(piece, self.tail or transfer)
+        self.peer, self.transfer = self.remote.peer, transfer
+
+    def _fail(self, error):
+        self.error = error
 
     def in_flight(self):
-        return self.transfer is not None and not (self.transfer.done and (self.tail is None or self.tail.done))
+        if self.transfer is None:
+            return self.take_back is not None and self.error is None
+        return not (self.transfer.done and (self.tail is None or self.tail.done))
 
     def status(self):
         """Raises what went wrong, in NIXL's words, as NIXL does."""
-        if self.transfer is None:
+        if self.transfer is None and self.take_back is None:
             raise nixlNotPostedError("the transfer was not posted")
         if self.in_flight():
             return nixl_status_t.NIXL_IN_PROG
         self.ended = self.ended or time.time()
+        if self.error is not None:
+            raise self.error
         try:
             self.transfer.result()
-        except (fairway.PeerDead, fairway.StaleIncarnation, fairway.LinkFailed, fairway.Closed):
-            if self.peer is self.remote.peer:
-                self.remote.disconnected()  # the next transfer connects again
+        except (fairway.PeerDead, fairway.StaleIncarnation, fairway.LinkFailed, fairway.Closed) as error:
+            self.remote.disconnected(error, self.peer)  # the next transfer connects again
             raise
         return nixl_status_t.NIXL_SUCCESS
 
     def stop(self):
         """Ends what is in flight: afterwards nothing touches this agent's memory, or the answer says who may."""
-        if not self.in_flight():
+        if self.transfer is None and self.take_back is not None and self.take_back():
+            self.take_back = None
+        if self.transfer is None or not self.in_flight():
             return None
         outcome = self.transfer.cancel()
         if self.tail is not None:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sys/cuda_pins.h"
 #include "transport/handles.h"
 
 namespace fairway::transport::cuda {
@@ -9,36 +10,44 @@ namespace fairway::transport::cuda {
 using namespace sys::cuda;
 
 Result<std::optional<host::Mover::Exported>> Exporter::export_memory(const Region& memory) {
-  if (memory.kind == MemoryKind::host) {
+  const CudaDriver& cu = devices_->driver();
+  Plain plain{memory.kind, {memory.address, memory.size_bytes}};
+  // Its first byte says what it is: where the rest is pinned otherwise, the region is treated as if none of it were.
+  if (plain.kind == MemoryKind::pinned && !sys::pinned_by_program(cu, memory.address, memory.size_bytes))
+    plain.kind = MemoryKind::host;
+  if (plain.kind == MemoryKind::pinned) plain.pinned_by = look_at(cu, memory.address).device;
+  if (plain.kind != MemoryKind::device) {
     const std::lock_guard lock(mutex_);
-    hosts_[handle_of(memory.id)] = {memory.address, memory.size_bytes};
-  }
-  if (memory.kind == MemoryKind::host || memory.kind == MemoryKind::managed)
-    return std::optional<host::Mover::Exported>();
-  const Pointer pointer = look_at(devices_->driver(), memory.address);
-  if (memory.kind == MemoryKind::pinned) {
-    const std::lock_guard lock(mutex_);
-    pinned_[handle_of(memory.id)] = pointer.device;
+    plain_[handle_of(memory.id)] = plain;
     return std::optional<host::Mover::Exported>();
   }
+  const Pointer pointer = look_at(cu, memory.address);
   if (pointer.kind != MemoryKind::device)
     return Status(ErrorCode::invalid_argument, "cuda: the address is not in GPU memory");
   auto mappings = mappings_at(devices_->driver(), pointer, memory.address, memory.size_bytes);
   if (!mappings) return mappings.status();
   Numbers numbers;
   for (const Pointer& each : *mappings) numbers.push_back(each.allocation);
-  const std::lock_guard lock(mutex_);
-  Allocation& allocation = allocations_[numbers];
-  if (allocation.regions == 0)
-    if (Status status = make(*mappings, allocation); !status) {
-      allocations_.erase(numbers);
-      return status;
+  const std::uint64_t offset = reinterpret_cast<std::uint64_t>(memory.address) - pointer.base;
+  // Counts the region, if the allocation is known or has been `made`.
+  const auto add = [&](Allocation* made) -> std::optional<host::Mover::Exported> {
+    const std::lock_guard lock(mutex_);
+    auto found = allocations_.find(numbers);
+    if (found == allocations_.end()) {
+      if (made == nullptr) return {};
+      made->identity = next_identity_++;
+      found = allocations_.emplace(numbers, std::move(*made)).first;
     }
-  ++allocation.regions;
-  regions_[handle_of(memory.id)] = {std::move(numbers), pointer.device};
-  return std::optional<host::Mover::Exported>(
-      host::Mover::Exported{allocation.identity, reinterpret_cast<std::uint64_t>(memory.address) - pointer.base,
-                            allocation.handle, allocation.files});
+    Allocation& allocation = found->second;
+    ++allocation.regions;
+    regions_[handle_of(memory.id)] = {numbers, pointer.device};
+    return host::Mover::Exported{allocation.identity, offset, allocation.handle, allocation.files};
+  };
+  if (auto exported = add(nullptr)) return exported;
+  // Not under the lock, for which workers wait that copy: it may take long. That two make the same does no harm.
+  Allocation made;
+  if (Status status = make(*mappings, made); !status) return status;
+  return add(&made);
 }
 
 Result<std::vector<Pointer>> mappings_at(const CudaDriver& driver, const Pointer& first, const std::byte* address,
@@ -88,7 +97,6 @@ Status Exporter::make(const std::vector<Pointer>& mappings, Allocation& out) {
     handle.why = "it is from a memory pool or a mapping that was created without a shareable handle type";
   }
   out.handle = encode(handle);
-  out.identity = next_identity_++;
   return {};
 }
 
@@ -116,8 +124,7 @@ Status Exporter::export_files(const std::vector<Pointer>& mappings, Allocation& 
 
 void Exporter::end_export(RegionId region) {
   const std::lock_guard lock(mutex_);
-  hosts_.erase(handle_of(region));
-  pinned_.erase(handle_of(region));
+  plain_.erase(handle_of(region));
   const auto found = regions_.find(handle_of(region));
   if (found == regions_.end()) return;
   const auto allocation = allocations_.find(found->second.allocation);
@@ -125,10 +132,10 @@ void Exporter::end_export(RegionId region) {
   regions_.erase(found);
 }
 
-std::optional<std::span<std::byte>> Exporter::host(RegionId region) const {
+std::optional<Exporter::Plain> Exporter::plain(RegionId region) const {
   const std::lock_guard lock(mutex_);
-  const auto found = hosts_.find(handle_of(region));
-  return found == hosts_.end() ? std::nullopt : std::optional(found->second);
+  const auto found = plain_.find(handle_of(region));
+  return found == plain_.end() ? std::nullopt : std::optional(found->second);
 }
 
 int Exporter::device_of(RegionId region) const {
@@ -141,12 +148,6 @@ std::vector<std::byte> Exporter::handle(RegionId region) const {
   const std::lock_guard lock(mutex_);
   const auto found = regions_.find(handle_of(region));
   return found == regions_.end() ? std::vector<std::byte>() : allocations_.at(found->second.allocation).handle;
-}
-
-int Exporter::pinned_by(RegionId region) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = pinned_.find(handle_of(region));
-  return found == pinned_.end() ? -1 : found->second;
 }
 
 }  // namespace fairway::transport::cuda

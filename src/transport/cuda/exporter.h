@@ -29,11 +29,15 @@ class Exporter {
   Result<std::optional<host::Mover::Exported>> export_memory(const Region& memory);
   void end_export(RegionId region);
   const ProcessToken& process() const { return process_; }
-  // The region's memory if it is host memory that is not pinned.
-  std::optional<std::span<std::byte>> host(RegionId region) const;
+  // A region that is not device memory. `pinned`: the user had pinned all of it when it was registered.
+  struct Plain {
+    MemoryKind kind = MemoryKind::host;
+    std::span<std::byte> bytes;
+    int pinned_by = -1;  // the device in whose context the user pinned it; -1: not pinned by the user
+  };
+  std::optional<Plain> plain(RegionId region) const;
   int device_of(RegionId region) const;                  // -1: not device memory
   std::vector<std::byte> handle(RegionId region) const;  // of its allocation; empty: not device memory
-  int pinned_by(RegionId region) const;  // the device in whose context the user pinned it; -1: not pinned by the user
 
  private:
   // Memory that is exported together: an allocation, or adjacent mappings that a region overlaps.
@@ -55,8 +59,7 @@ class Exporter {
   const ProcessToken process_;
   mutable std::mutex mutex_;  // guards all below
   std::unordered_map<std::uint64_t, Place> regions_;
-  std::unordered_map<std::uint64_t, std::span<std::byte>> hosts_;
-  std::unordered_map<std::uint64_t, int> pinned_;
+  std::unordered_map<std::uint64_t, Plain> plain_;
   std::map<Numbers, Allocation> allocations_;
   std::uint64_t next_identity_ = 1;
 };

@@ -42,7 +42,8 @@ void ImportedAllocation::open(int device) {
   if (status) status = map(device, base);
   if (!status) {
     view.why = status.message();
-    view.state.store(State::refused, std::memory_order_release);
+    const bool later = status.code() == ErrorCode::queue_full;  // a capture of the program's does not allow it now
+    view.state.store(later ? State::unopened : State::refused, std::memory_order_release);
     return;
   }
   view.base = base;
@@ -94,7 +95,11 @@ Status ImportedAllocation::map_files(int device, std::byte*& base) {
   const auto context = devices_->use(device);
   if (!context) return context.status();
   const Current current(cu, *context);
-  if (allocations_.size() < handle_.mappings.size() && import_failed_) import_failed_ = import_files();
+  if (allocations_.size() < handle_.mappings.size() && import_failed_) {
+    const Status imported = import_files();
+    if (imported.code() == ErrorCode::queue_full) return imported;
+    import_failed_ = imported;
+  }
   if (!import_failed_) return import_failed_;
   const AccessDescription access{{kLocationDevice, device}, kReadWrite};
   base = reinterpret_cast<std::byte*>(mapped_);
@@ -116,6 +121,7 @@ Status ImportedAllocation::import_files() {
   }
   Address at = mapped_;
   for (std::size_t i = 0; i < files_.size(); at += handle_.mappings[i++]) {
+    if (i < allocations_.size()) continue;
     Allocation allocation = 0;
     status =
         cu.check(cu->cuMemImportFromShareableHandle(

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "sys/cuda_pins.h"
 #include "transport/handles.h"
 #include "transport/host/transport.h"
 
@@ -48,17 +49,40 @@ CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
     : devices_(std::make_shared<Devices>(driver)),
       proofs_(std::make_shared<Proofs>(devices_)),
       exporter_(devices_, own_process(runtime)),
-      gates_(std::make_shared<Gates>(driver)),
+      gates_(std::make_shared<Gates>(devices_)),
       ready_(static_cast<std::size_t>(devices_->count())),
       end_words_(std::make_shared<EndWords>(driver)),
-      pins_(devices_, janitor_),
-      janitor_(runtime, "fairway-cuda") {}
+      closing_(std::make_shared<sys::CudaClosing>(driver)),
+      pins_(std::make_shared<Pins>(devices_, opening_, closing_)),
+      opening_(runtime, "fairway-cuda") {}
 
-CudaMover::~CudaMover() = default;
+// What a running kernel may hold up is freed behind it: see CudaClosing.
+CudaMover::~CudaMover() {
+  opening_.finish();
+  own_.clear();
+  for (Device& device : ready_)
+    if (device.queues)
+      closing_->post([devices = devices_, queues = std::shared_ptr<Queues>(std::move(device.queues))]() mutable {
+        queues.reset();
+      });
+  closing_->post([gates = std::move(gates_), words = std::move(end_words_)]() mutable {
+    gates.reset();
+    words.reset();
+  });
+}
 
 Status CudaMover::attach(Task& task) {
-  task_ = &task;
+  const std::lock_guard lock(waker_->mutex);
+  waker_->task = &task;
   return {};
+}
+
+// Its calls end no capture of the program's.
+Status CudaMover::open_on_thread(std::function<void()> job) {
+  return opening_.post([devices = devices_, job = std::move(job)] {
+    const sys::RelaxedCapture relaxed(devices->driver());
+    job();
+  });
 }
 
 std::uint8_t CudaMover::memory_kinds() const {
@@ -70,40 +94,53 @@ std::uint8_t CudaMover::memory_kinds() const {
 // first slice is posted may be waiting for that slice.
 Result<std::optional<host::Mover::Exported>> CudaMover::export_memory(const Region& memory) {
   auto exported = exporter_.export_memory(memory);
-  const int device = std::max(exporter_.device_of(memory.id), exporter_.pinned_by(memory.id));
-  if (exported && device >= 0) make_queues(device);
+  const auto plain = exporter_.plain(memory.id);
+  const int device = std::max(exporter_.device_of(memory.id), plain ? plain->pinned_by : -1);
+  if (exported && device >= 0 && begins(device)) make_queues(device);
   return exported;
 }
 
 void CudaMover::end_export(RegionId region) {
   exporter_.end_export(region);
   own_.erase(handle_of(region));
-  if (pins_.knows(handle_of(region))) pins_.drop(handle_of(region), [this] { task_->wake(); });
 }
 
+void CudaMover::let_go(RegionId region) {
+  if (pins_->knows(handle_of(region))) pins_->drop(handle_of(region), [waker = waker_] { waker->wake(); });
+}
+
+// Memory of the program's is unpinned before it returns, whatever kernel that waits for: the program may free it, and
+// the driver would take its address for pinned memory still.
 void CudaMover::close() {
-  pins_.drop_all();
-  janitor_.finish();
+  own_.clear();
+  pins_->drop_all();
+  opening_.finish();
+  if (pins_->knows_below(kMaps)) closing_->wait();
+  const std::lock_guard lock(waker_->mutex);
+  waker_->task = nullptr;
 }
 
 bool CudaMover::export_ended(RegionId region) const {
-  return !pins_.knows(handle_of(region));
+  return !pins_->knows(handle_of(region));
 }
 
 std::shared_ptr<host::Mover::Hold> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
   const std::uint64_t key = kMaps | next_map_++;
-  auto* const hold = new Hold;  // deleted on the janitor, after pinning
-  pins_.use(key, working_device(), map->address(), map->size_bytes(), [this, hold](bool pinned) {
+  auto* const hold = new Hold;  // deleted after pinning
+  pins_->use(key, working_device(), map->address(), map->size_bytes(), [waker = waker_, hold](bool pinned) {
     hold->pinned.store(pinned, std::memory_order_relaxed);
     hold->settled.store(true, std::memory_order_release);
-    task_->wake();
+    waker->wake();
   });
-  return std::shared_ptr<Hold>(hold, [this, key, map](Hold* ends) { pins_.drop(key, [map, ends] { delete ends; }); });
+  return std::shared_ptr<Hold>(hold,
+                               [pins = pins_, key, map](Hold* ends) { pins->drop(key, [map, ends] { delete ends; }); });
 }
 
 std::optional<MemoryPlace> CudaMover::place_of(const void* address) const {
   const Pointer pointer = look_at(devices_->driver(), address);
   if (!pointer.kind) return {};
+  // Pinned for another region, and only as long as that one is used.
+  if (pointer.kind == MemoryKind::pinned && devices_->driver().pins().touches(address, 1)) return {};
   return MemoryPlace{*pointer.kind, *pointer.kind == MemoryKind::device ? devices_->bus_id(pointer.device) : ""};
 }
 
@@ -119,10 +156,9 @@ std::shared_ptr<host::Mover::Imported> CudaMover::import(std::span<const std::by
   else
     handle.why = decoded.status().message();
   const bool ours = handle.process == exporter_.process();
-  // Deleted on the janitor, since the driver may block.
   std::shared_ptr<ImportedAllocation> imported(
       new ImportedAllocation(devices_, proofs_, std::move(handle), ours),
-      [this](ImportedAllocation* ends) { janitor_.end([ends] { delete ends; }); });
+      [closing = closing_](ImportedAllocation* ends) { closing->post([ends] { delete ends; }); });
   std::erase_if(imports_, [](const auto& each) { return each.expired(); });
   imports_.push_back(imported);
   open_views(imported);
@@ -163,7 +199,7 @@ int CudaMover::copier(RegionId local, const ImportedAllocation* remote) const {
   if (const int own = exporter_.device_of(local); own >= 0) return own;
   const int theirs = remote == nullptr ? -1 : devices_->find(remote->handle().device).value_or(-1);
   if (theirs >= 0 && works_on(theirs)) return theirs;
-  if (const int pinned = exporter_.pinned_by(local); pinned >= 0) return pinned;
+  if (const auto plain = exporter_.plain(local); plain && plain->pinned_by >= 0) return plain->pinned_by;
   const int working = working_device();
   return works_on(working) ? working : std::max(theirs, 0);
 }
@@ -174,12 +210,12 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Imported* imported
   const int own = exporter_.device_of(local);
   const int device = copier(local, remote);
   if (own < 0 && (use.reads ? use.bytes > 0 : use.bytes >= kPinFrom))
-    if (const auto host = exporter_.host(local))
-      pins_.use(handle_of(local), device, host->data(), host->size(), [](bool) {});
+    if (const auto plain = exporter_.plain(local); plain && plain->kind == MemoryKind::host)
+      pins_->use(handle_of(local), device, plain->bytes.data(), plain->bytes.size(), [](bool) {});
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
   out.most_copied = out.most_queued / 4;
-  out.kernels = reached_by_kernels(local, own);
+  out.kernels = own >= 0 || (use.pieces >= Queues::kBatchFrom && reached_by_kernels(local));
   Readiness ready = queues_of(device, why);
   if (ready != Readiness::ready || remote == nullptr) return ready;
   ready = view_of(*remote, device, why);
@@ -190,17 +226,29 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Imported* imported
 }
 
 // Copy engines take any memory of this process, if need be through the driver's own buffers. A kernel that accesses
-// host memory which is not pinned ends the context with an illegal access.
-bool CudaMover::reached_by_kernels(RegionId local, int device_of) const {
-  return device_of >= 0 || !exporter_.host(local) || pins_.pinned(handle_of(local));
+// host memory which is not pinned ends the context with an illegal access. What this object has pinned stays so until
+// its copies are over; what the program has pinned, it may have given up or freed since.
+bool CudaMover::reached_by_kernels(RegionId local) const {
+  const auto plain = exporter_.plain(local);
+  if (!plain) return false;
+  switch (plain->kind) {
+    case MemoryKind::host: return pins_->pinned(handle_of(local));
+    case MemoryKind::pinned:
+      return sys::pinned_by_program(devices_->driver(), plain->bytes.data(), plain->bytes.size());
+    case MemoryKind::managed: return true;
+    case MemoryKind::device: break;
+  }
+  return false;
 }
 
 host::Mover::Readiness CudaMover::queues_of(int device, std::string& why) {
   Device& ready = ready_[static_cast<std::size_t>(device)];
   switch (ready.state.load(std::memory_order_acquire)) {
     case State::unopened:
-      if (const Status posted = janitor_.post([this, device] { make_queues(device); }); !posted) {
-        why = posted.message();
+      if (!begins(device)) return Readiness::opening;
+      if (const Status posted = open_on_thread([this, device] { make_queues(device); }); !posted) {
+        ready.why = why = posted.message();
+        ready.state.store(State::refused, std::memory_order_release);
         return Readiness::refused;
       }
       [[fallthrough]];
@@ -222,30 +270,36 @@ host::Mover::Readiness CudaMover::view_of(ImportedAllocation& memory, int device
   return Readiness::ready;
 }
 
+bool CudaMover::begins(int device) {
+  State none = State::unopened;
+  return ready_[static_cast<std::size_t>(device)].state.compare_exchange_strong(none, State::opening,
+                                                                                std::memory_order_acq_rel);
+}
+
+// What a capture of the program's does not allow is tried again when somebody asks for it the next time.
 void CudaMover::make_queues(int device) {
   Device& ready = ready_[static_cast<std::size_t>(device)];
-  State none = State::unopened;
-  if (!ready.state.compare_exchange_strong(none, State::opening, std::memory_order_acq_rel)) return;
   if (const auto context = devices_->use(device)) {
     const Current current(devices_->driver(), *context);
-    gates_->prepare();
+    gates_->prepare(device);
     (void)end_words_->prepare();  // if it fails, take() finds no word
   }
   auto queues = Queues::make(*devices_, device);
+  const bool later = queues.status().code() == ErrorCode::queue_full;
   if (queues)
     ready.queues = std::move(*queues);
   else
     ready.why = queues.status().message();
-  ready.state.store(queues ? State::ready : State::refused, std::memory_order_release);
-  task_->wake();
+  ready.state.store(queues ? State::ready : later ? State::unopened : State::refused, std::memory_order_release);
+  waker_->wake();
 }
 
 void CudaMover::open_view(const std::shared_ptr<ImportedAllocation>& imported, int device) {
   ImportedAllocation::View& view = imported->view(device);
   view.state.store(State::opening, std::memory_order_relaxed);
-  const Status posted = janitor_.post([this, imported, device] {
+  const Status posted = open_on_thread([this, imported, device] {
     imported->open(device);
-    task_->wake();
+    waker_->wake();
   });
   if (posted) return;
   view.why = posted.message();
@@ -272,15 +326,15 @@ Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urg
 // ---- for the engine's staging ----
 
 std::shared_ptr<transport::Copier::StagingBuffer> CudaMover::allocate_staging(std::uint64_t size_bytes) {
-  std::shared_ptr<StagingBuffer> buffer(new StagingBuffer, [this](StagingBuffer* ends) {
-    janitor_.end([this, ends] {
-      if (ends->memory.address() != nullptr) devices_->driver()->cuMemHostUnregister(ends->memory.address());
+  std::shared_ptr<StagingBuffer> buffer(new StagingBuffer, [devices = devices_, closing = closing_](auto* ends) {
+    closing->post([devices, ends] {
+      if (ends->memory.address() != nullptr) devices->driver().pins().unpin(ends->memory.address());
       delete ends;
     });
   });
   std::erase_if(staging_buffers_, [](const auto& each) { return each.expired(); });
   staging_buffers_.push_back(buffer);
-  const Status posted = janitor_.post([this, buffer, size_bytes] {
+  const Status posted = open_on_thread([this, buffer, size_bytes] {
     auto memory = sys::MemoryFile::make(size_bytes);
     if (memory) {
       buffer->memory = std::move(*memory);
@@ -289,7 +343,7 @@ std::shared_ptr<transport::Copier::StagingBuffer> CudaMover::allocate_staging(st
       buffer->why = memory.status().message();
     }
     buffer->state.store(memory ? Readiness::ready : Readiness::refused, std::memory_order_release);
-    task_->wake();
+    waker_->wake();
   });
   if (!posted) {
     buffer->why = posted.message();
@@ -309,9 +363,7 @@ Status CudaMover::pin(std::byte* address, std::uint64_t size_bytes) {
   const auto context = devices_->use(working_device());
   if (!context) return context.status();
   const Current current(devices_->driver(), *context);
-  return devices_->driver().check(
-      devices_->driver()->cuMemHostRegister_v2(address, size_bytes, sys::cuda::kHostPortable | sys::cuda::kHostMapped),
-      "pinning memory");
+  return devices_->driver().check(devices_->driver().pins().pin(address, size_bytes), "pinning memory");
 }
 
 // Whether the copies are between a device and a pinned staging buffer, so that a kernel or one batch call can do them.
@@ -347,7 +399,8 @@ std::span<const transport::Copier::Copy> CudaMover::cut(const Path& on, std::spa
 host::Mover::Readiness CudaMover::copy(RegionId region, std::span<const Copy> copies, bool urgent, void* after,
                                        Ticket& out, std::string& why) {
   Path on;
-  if (const Readiness ready = path(region, nullptr, {}, on, why); ready != Readiness::ready || copies.empty())
+  if (const Readiness ready = path(region, nullptr, {.pieces = copies.size()}, on, why);
+      ready != Readiness::ready || copies.empty())
     return ready;
   on.kernels = on.kernels && in_pinned_staging(copies);
   const Status started = start(on, on.kernels ? cut(on, copies) : copies, urgent, after, out);
@@ -361,7 +414,8 @@ void CudaMover::flush() {
 }
 
 host::Mover::Readiness CudaMover::poll(const Ticket& ticket, std::string& why) {
-  return ready_[ticket.queue / Queues::kCount].queues->poll({ticket.queue % Queues::kCount, ticket.serial}, why);
+  return ready_[ticket.queue / Queues::kCount].queues->poll(
+      {ticket.queue % Queues::kCount, ticket.serial, ticket.failure}, why);
 }
 
 }  // namespace fairway::transport::cuda

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -32,6 +33,7 @@ class CudaMover final : public host::Mover {
   MemoryPlace place_of(const Mover::Imported& imported) const override;
   Result<std::optional<Exported>> export_memory(const Region& memory) override;
   void end_export(RegionId region) override;
+  void let_go(RegionId region) override;
   void close() override;
   bool export_ended(RegionId region) const override;
   std::shared_ptr<Hold> hold(std::shared_ptr<sys::MappedFile> map) override;
@@ -73,10 +75,12 @@ class CudaMover final : public host::Mover {
   int copier(RegionId local, const ImportedAllocation* remote) const;
   int working_device() const;                                // any thread
   Status pin(std::byte* address, std::uint64_t size_bytes);  // any thread
-  bool reached_by_kernels(RegionId local, int device_of) const;
+  bool reached_by_kernels(RegionId local) const;
   bool in_pinned_staging(std::span<const Copy> copies) const;
   std::span<const Copy> cut(const Path& on, std::span<const Copy> copies);
-  void make_queues(int device);  // any thread; works once
+  bool begins(int device);       // whether the caller makes its queues: one does
+  void make_queues(int device);  // any thread
+  Status open_on_thread(std::function<void()> job);
   void open_views(const std::shared_ptr<ImportedAllocation>& imported);
   void open_view(const std::shared_ptr<ImportedAllocation>& imported, int device);
   std::shared_ptr<ImportedAllocation> held(const Mover::Imported& imported) const;
@@ -84,16 +88,27 @@ class CudaMover final : public host::Mover {
   std::shared_ptr<Devices> devices_;
   std::shared_ptr<Proofs> proofs_;
   Exporter exporter_;
-  const std::shared_ptr<Gates> gates_;
-  Task* task_ = nullptr;
+  std::shared_ptr<Gates> gates_;
+  // Wakes the worker's task until the transport is closed. Jobs that free something may end later.
+  struct Waker {
+    std::mutex mutex;  // guards task
+    Task* task = nullptr;
+    void wake() {
+      const std::lock_guard lock(mutex);
+      if (task != nullptr) task->wake();
+    }
+  };
+  const std::shared_ptr<Waker> waker_ = std::make_shared<Waker>();
   std::vector<Device> ready_;  // by device
   std::vector<std::weak_ptr<ImportedAllocation>> imports_;
   std::vector<std::weak_ptr<StagingBuffer>> staging_buffers_;
   std::uint64_t next_map_ = 0;
-  const std::shared_ptr<EndWords> end_words_;
+  std::shared_ptr<EndWords> end_words_;
   std::unordered_map<std::uint64_t, std::shared_ptr<ImportedAllocation>> own_;  // own regions with views on other GPUs
-  Pins pins_;
-  Janitor janitor_;  // last: its destructor runs the jobs that are left
+  // Two threads: a running kernel may hold up whatever is closed, and wait for bytes over a path that is being opened.
+  const std::shared_ptr<sys::CudaClosing> closing_;  // its jobs own what they use, so they may outlive this
+  const std::shared_ptr<Pins> pins_;
+  Janitor opening_;  // last: its destructor runs the jobs that are left
 };
 
 }  // namespace fairway::transport::cuda

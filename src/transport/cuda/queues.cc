@@ -76,6 +76,15 @@ Queues::~Queues() {
   if (stages_ != nullptr) cu->cuMemFreeHost(stages_);
 }
 
+// An event that was recorded in a capture would take the queue's stream into that capture.
+Status Queues::wait_for_event(Queue& queue, sys::cuda::Event after) {
+  const CudaDriver& cu = devices_.driver();
+  if (cu->cuEventQuery(after) == kErrorCapturedEvent)
+    return {ErrorCode::invalid_argument,
+            "start_after: the event was recorded in a capture: a graph's next launch would not be waited for"};
+  return cu.check(cu->cuStreamWaitEvent(queue.stream, after, 0), "waiting for the event");
+}
+
 // If some copies were queued before a failure, the ticket is valid and poll() reports the failure after they are over.
 Status Queues::start(std::span<const host::Mover::Copy> copies, std::uint64_t kernel_below, bool urgent, void* after,
                      host::Mover::Ticket& out) {
@@ -84,15 +93,11 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, std::uint64_t ke
   const Current current(cu, context_);
   const std::uint32_t index = after != nullptr ? kWaiting + next_waiting_++ % kWaitings : urgent ? kUrgent : next_bulk_;
   Queue& queue = queues_[index];
-  Status status;
-  if (after != nullptr)
-    status =
-        cu.check(cu->cuStreamWaitEvent(queue.stream, static_cast<sys::cuda::Event>(after), 0), "waiting for the event");
+  Status status = after != nullptr ? wait_for_event(queue, static_cast<sys::cuda::Event>(after)) : Status();
   if (!status) return status;
   bool queued = false;
-  if (is_listed(copies) && copies.size() >= kKernelFrom && copies.front().size < kernel_below) {
-    const auto list = static_cast<std::uint32_t>((copies.data() - lists_) / static_cast<std::ptrdiff_t>(kListed));
-    status = copy_by_kernel(queue, list, static_cast<std::uint32_t>(copies.size()));
+  if (by_kernel(copies, kernel_below, index == kUrgent)) {
+    status = copy_by_kernel(queue, copies);
     queued = status.is_ok();
     if (index < kBulk)
       next_bulk_ = (index + 1) % kBulk;  // so that the next kernel need not wait for the last page of this one
@@ -105,10 +110,29 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, std::uint64_t ke
   if (!queued) return status;
   out = {index, queue.serial + 1};
   unmarked_ |= 1u << index;
-  if (!status) failures_.push_back({out, status.message()});
+  if (status) return {};
+  out.failure = next_failure_++;
+  if (next_failure_ == 0) next_failure_ = 1;
+  failures_[out.failure] = status.message();
   return {};
 }
 
+// Copy engines serve a direction first come, first served, whatever the stream's priority: what is urgent passes large
+// copies by a kernel alone.
+bool Queues::by_kernel(std::span<const host::Mover::Copy> copies, std::uint64_t kernel_below, bool urgent) const {
+  if (!is_listed(copies) || copies.front().size >= kernel_below) return false;
+  return copies.size() >= kKernelFrom || (urgent && bulk_is_queued());
+}
+
+bool Queues::bulk_is_queued() const {
+  for (std::uint32_t i = 0; i < kBulk; ++i)
+    if ((unmarked_ >> i & 1) != 0 ||
+        std::atomic_ref(words_[i].serial).load(std::memory_order_relaxed) != queues_[i].serial)
+      return true;
+  return false;
+}
+
+// A queue whose word the driver does not take is over once its stream is.
 void Queues::mark() {
   const CudaDriver& cu = devices_.driver();
   const Current current(cu, context_);
@@ -119,10 +143,9 @@ void Queues::mark() {
     const int result =
         cu->cuStreamWriteValue32_v2(queue.stream, reinterpret_cast<Address>(&words_[index].serial), ++queue.serial, 0);
     if (result == kSuccess) continue;
-    cu->cuStreamSynchronize(queue.stream);  // the copies must be over before the failure is reported
     dead_ = cu.check(result, "the word after a copy").message();
-    failures_.push_back({{index, queue.serial}, dead_});
-    std::atomic_ref(words_[index].serial).store(queue.serial, std::memory_order_release);
+    if (cu->cuStreamSynchronize(queue.stream) == kSuccess)
+      std::atomic_ref(words_[index].serial).store(queue.serial, std::memory_order_release);
   }
 }
 
@@ -130,14 +153,37 @@ Status Queues::copy_each(Queue& queue, std::span<const host::Mover::Copy> copies
   const CudaDriver& cu = devices_.driver();
   for (std::size_t i = from; i < copies.size(); ++i) {
     const auto& copy = copies[i];
-    const int result = cu->cuMemcpyAsync(reinterpret_cast<Address>(copy.to), reinterpret_cast<Address>(copy.from),
-                                         copy.size, queue.stream);
+    int result = cu->cuMemcpyAsync(reinterpret_cast<Address>(copy.to), reinterpret_cast<Address>(copy.from), copy.size,
+                                   queue.stream);
+    if (result == kErrorInvalidValue) result = copy_in_parts(queue, copy, queued);
     if (result != kSuccess)
       return cu.check(result, "copy " + std::to_string(i + 1) + " of " + std::to_string(copies.size()) + " by GPU " +
                                   std::to_string(device_));
     queued = true;
   }
   return {};
+}
+
+// The driver refuses what begins in pinned host memory and ends outside of it, be it in other pinned memory. What
+// begins outside it takes. kErrorInvalidValue: that was not why it refused.
+int Queues::copy_in_parts(const Queue& queue, const host::Mover::Copy& copy, bool& queued) {
+  const CudaDriver& cu = devices_.driver();
+  const auto pinned_from = [&](const std::byte* at, std::uint64_t size) {
+    const sys::CudaPointer range = sys::look_at(cu, at);
+    if (range.kind != MemoryKind::pinned) return size;
+    return std::min(size, range.base + range.size - reinterpret_cast<std::uint64_t>(at));
+  };
+  for (std::uint64_t at = 0; at < copy.size;) {
+    const std::uint64_t left = copy.size - at;
+    const std::uint64_t part = std::min(pinned_from(copy.to + at, left), pinned_from(copy.from + at, left));
+    if (part == copy.size) return kErrorInvalidValue;
+    const int result = cu->cuMemcpyAsync(reinterpret_cast<Address>(copy.to + at),
+                                         reinterpret_cast<Address>(copy.from + at), part, queue.stream);
+    if (result != kSuccess) return result;
+    queued = true;
+    at += part;
+  }
+  return kSuccess;
 }
 
 // One batch call: its copies are in order with the rest of the stream but not among each other. If the driver refuses
@@ -160,8 +206,10 @@ Status Queues::copy_as_one(Queue& queue, std::span<const host::Mover::Copy> copi
   return result == kSuccess ? Status() : copy_each(queue, copies, refused < copies.size() ? refused : 0, queued);
 }
 
-Status Queues::copy_by_kernel(Queue& queue, std::uint32_t list, std::uint32_t count) {
+Status Queues::copy_by_kernel(Queue& queue, std::span<const host::Mover::Copy> copies) {
   const CudaDriver& cu = devices_.driver();
+  const auto list = static_cast<std::uint32_t>((copies.data() - lists_) / static_cast<std::ptrdiff_t>(kListed));
+  auto count = static_cast<std::uint32_t>(copies.size());
   host::Mover::Copy* pieces = lists_ + list * kListed;
   std::array<void*, 2> arguments{&pieces, &count};
   const Status status = cu.check(cu->cuLaunchKernel(kernel_, std::min(kBlocks, (count + kWarps - 1) / kWarps), 1, 1,
@@ -210,19 +258,18 @@ host::Mover::Readiness Queues::poll(const host::Mover::Ticket& ticket, std::stri
   using Readiness = host::Mover::Readiness;
   const std::uint32_t now = std::atomic_ref(words_[ticket.queue].serial).load(std::memory_order_acquire);
   if (static_cast<std::int32_t>(now - ticket.serial) >= 0) {
-    if (failures_.empty()) return Readiness::ready;
-    const auto failed = std::find_if(failures_.begin(), failures_.end(), [&](const Failure& each) {
-      return each.ticket.queue == ticket.queue && each.ticket.serial == ticket.serial;
-    });
+    if (ticket.failure == 0) return Readiness::ready;
+    const auto failed = failures_.find(ticket.failure);
     if (failed == failures_.end()) return Readiness::ready;
-    why = failed->why;
+    why = std::move(failed->second);
+    failures_.erase(failed);
     return Readiness::refused;
   }
   if (dead_.empty() && ++looks_ % kLooksPerQuery == 0) {
     const CudaDriver& cu = devices_.driver();
     const Current current(cu, context_);
     const int result = cu->cuStreamQuery(queues_[ticket.queue].stream);
-    if (result != kSuccess && result != kErrorNotReady)
+    if (result != kSuccess && result != kErrorNotReady && !refused_by_capture(result))
       dead_ = cu.check(result, "GPU " + std::to_string(device_) + " failed").message();
   }
   if (dead_.empty()) return Readiness::opening;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "transport/cuda/devices.h"
@@ -40,7 +41,8 @@ class Queues {
   [[nodiscard]] bool is_listed(std::span<const host::Mover::Copy> copies) const {
     return lists_ != nullptr && copies.data() >= lists_ && copies.data() < lists_ + kLists * kListed;
   }
-  // `kernel_below`: a kernel may do copies smaller than this; 0: a kernel cannot access some of the memory.
+  // `kernel_below`: a kernel may do copies smaller than this; 0: a kernel cannot access some of the memory. A copy that
+  // leaves the pinned memory in which it begins is cut there, since the driver refuses it. `urgent`: small ones.
   Status start(std::span<const host::Mover::Copy> copies, std::uint64_t kernel_below, bool urgent, void* after,
                host::Mover::Ticket& out);
   void flush() {  // makes the device report the copies started since the last flush
@@ -60,10 +62,6 @@ class Queues {
     std::uint32_t serial = 0;                                   // the last one that the device will write
     std::deque<std::pair<std::uint32_t, std::uint32_t>> lists;  // {serial, list}: in use until that serial
   };
-  struct Failure {
-    host::Mover::Ticket ticket;
-    std::string why;
-  };
   Queues(Devices& devices, int device, sys::cuda::Context context)
       : devices_(devices), device_(device), context_(context) {}
   Status set_up();
@@ -71,7 +69,12 @@ class Queues {
   // `queued`: some copy was queued, even if a later one failed.
   Status copy_each(Queue& queue, std::span<const host::Mover::Copy> copies, std::size_t from, bool& queued);
   Status copy_as_one(Queue& queue, std::span<const host::Mover::Copy> copies, bool& queued);
-  Status copy_by_kernel(Queue& queue, std::uint32_t list, std::uint32_t count);
+  Status wait_for_event(Queue& queue, sys::cuda::Event after);
+  int copy_in_parts(const Queue& queue, const host::Mover::Copy& copy, bool& queued);
+  Status copy_by_kernel(Queue& queue, std::span<const host::Mover::Copy> copies);
+  [[nodiscard]] bool by_kernel(std::span<const host::Mover::Copy> copies, std::uint64_t kernel_below,
+                               bool urgent) const;
+  [[nodiscard]] bool bulk_is_queued() const;
   void take_lists_back();
 
   Devices& devices_;
@@ -92,7 +95,8 @@ class Queues {
   std::vector<std::size_t> sizes_;
   std::byte* stages_ = nullptr;  // pinned, on first use
   std::vector<std::byte*> free_stages_;
-  std::vector<Failure> failures_;
+  std::unordered_map<std::uint32_t, std::string> failures_;  // why copies were refused, until that was told
+  std::uint32_t next_failure_ = 1;
   std::string dead_;  // why the device has failed
   std::uint32_t looks_ = 0;
 };

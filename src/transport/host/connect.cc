@@ -11,6 +11,7 @@ namespace {
 constexpr Time kFlap = kMillisecond;                  // a link that breaks sooner counts as a flap
 constexpr Time kConnectingPoll = 200 * kMicrosecond;  // how often to poll sockets while a link is being connected
 constexpr Time kIdlePoll = kMillisecond;              // and otherwise, to notice the end of a peer
+constexpr Time kCopyLook = 20 * kMicrosecond;         // between looks at a device's copies when closing
 
 }  // namespace
 
@@ -150,7 +151,7 @@ void HostTransport::poll_connection(Link& link, Time now) {
       pair.gone = true;
       link.lane->fail({ErrorCode::link_failed, name() + ": the peer's process has ended"});
     }
-  } else if (link.state == LinkState::down || link.state == LinkState::fencing) {
+  } else if (link.state == LinkState::down || link.state == LinkState::fencing || link.state == LinkState::leaving) {
     Pair& pair = *link.lane->pair();
     pair.gone = pair.gone || (pair.process && pair.process.ended());
   } else if (link.state == LinkState::dialing && link.dialed) {
@@ -200,26 +201,46 @@ void HostTransport::disconnect(PeerIndex index) {
   if (found == peers_.end()) return;
   if (found->second.slot != kNoSlot) {
     Link& link = links_[found->second.slot];
-    if (link.lane) {
-      link.lane->close();
-      end_views(*link.lane->pair(), {ErrorCode::peer_dead, "the peer was disconnected"});
-      unwatch(*link.lane->pair());
-      keep_while_touched(index, link.lane->pair());
-      if (link.state != LinkState::fenced && link.state != LinkState::welcomed) {
-        events_.fenced(link.id, link.lane->immediates());
-      }
-      link.lane.reset();
-      std::erase(up_, link.id.slot);
-    }
     if (link.dialed) unwatch(*link.dialed);
     link.dialed.reset();
     link.join_request.reset();
     link.out = {};
-    link.state = LinkState::free;
     link.deadline = kNever;
+    if (link.lane) {
+      link.lane->fence();
+      end_views(*link.lane->pair(), {ErrorCode::peer_dead, "the peer was disconnected"});
+      unwatch(*link.lane->pair());
+      link.was_up = link.state != LinkState::welcomed;
+      link.state = LinkState::leaving;
+      leave(link);
+    } else {
+      link.state = LinkState::free;
+    }
   }
   imports_.release_all(index);
   peers_.erase(found);
+}
+
+// Until no device copies for a link any more. Whatever a copy waits for, until then it may touch a region.
+void HostTransport::await_copies() {
+  std::atomic<std::uint32_t> nothing{0};
+  for (;;) {
+    for (std::size_t i = up_.size(); i > 0; --i)
+      if (Link& link = links_[up_[i - 1]]; link.state == LinkState::leaving) leave(link);
+    if (up_.empty()) return;
+    runtime_.executor.wait(nothing, 0, after(runtime_.clock.now(), kCopyLook));
+  }
+}
+
+// Its slices end after the copies that a device has queued for them, which may wait for a user's event.
+void HostTransport::leave(Link& link) {
+  if (!link.lane->copied()) return;
+  link.lane->close();
+  keep_while_touched(link.peer, link.lane->pair());
+  if (link.was_up) events_.fenced(link.id, link.lane->immediates());
+  link.lane.reset();
+  std::erase(up_, link.id.slot);
+  link.state = LinkState::free;
 }
 
 }  // namespace fairway::transport::host

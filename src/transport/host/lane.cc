@@ -64,12 +64,14 @@ void Lane::end(Flight& flight, ErrorCode code) {
     return;
   }
   if (!flight.ended) {
+    const bool by_device = code == ErrorCode::system_error ||
+                           (code == ErrorCode::invalid_argument && flight.command.slice.start_after != nullptr);
     const bool unknown = flight.asked > 0 && flight.command.slice.op != Op::read;
     report(flight, code,
            unknown          ? Effect::unknown
            : flight.touched ? Effect::partial
                             : Effect::not_applied,
-           code == ErrorCode::system_error ? why_ : std::string());
+           by_device ? why_ : std::string());
   }
   flight.ended = true;
   if (flight.asked == 0 && flight.place != Place::queued) release(flight);
@@ -141,10 +143,14 @@ void Lane::fence() {
   if (pair_->ring()) counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
 }
 
+bool Lane::copied() {
+  collect_copies();
+  return batches_.empty();
+}
+
 bool Lane::fenced() {
   if (state_ == State::open) return false;
-  collect_copies();
-  if (!batches_.empty() || !last_touch_.over(*pair_)) return false;
+  if (!copied() || !last_touch_.over(*pair_)) return false;
   if (state_ == State::closed) return true;
   // The peer wrote its last record before its last touch ended, so this reads all of them.
   Record record;
@@ -157,8 +163,6 @@ bool Lane::fenced() {
 void Lane::close() {
   fence();
   state_ = State::closed;
-  // A device finishes its queued copies within milliseconds, or has failed.
-  while (!batches_.empty()) collect_copies();
   for (Flight& flight : flights_)
     if (flight.place != Place::free && !flight.ended) end(flight, ErrorCode::link_failed);
 }

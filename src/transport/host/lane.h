@@ -69,9 +69,11 @@ class Lane {
   [[nodiscard]] bool broken() const { return broken_; }
 
   // Closes the epoch on this side. fenced() finishes it once the peer's last touch is over: it delivers what the ring
-  // still holds, and slices without an event fail. close() does both at once, for a peer that is disconnected.
+  // still holds, and slices without an event fail. For a peer that is disconnected close() finishes it once copied() is
+  // true: a device has copies queued no more. Some may wait for a user's event.
   void fence();
   [[nodiscard]] bool fenced();
+  [[nodiscard]] bool copied();
   [[nodiscard]] const Pair::Mark& last_touch() const { return last_touch_; }  // the peer's; valid after fence()
   void close();
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }

@@ -12,7 +12,8 @@ constexpr std::size_t kMaxBatches = 256;
 
 }  // namespace
 
-// Queues the next batch of the flight, unless enough for a few milliseconds is queued already.
+// Queues the next batch of the flight, unless enough for a few milliseconds is queued already. Small slices are not
+// held back: they are few, and the device may have another way for them.
 ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) {
   const Slice& slice = flight.command.slice;
   Region region;  // resolved once: its owner waits for copies queued in this touch
@@ -26,12 +27,13 @@ ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) 
   }
   Mover::Path path;
   switch (mover_->path(region_of(slice.local_handle), imported ? remote.file->imported.get() : nullptr,
-                       {slice.length * slice.count, slice.op == Op::read}, path, why_)) {
+                       {slice.length * slice.count, slice.op == Op::read, slice.count}, path, why_)) {
     case Mover::Readiness::ready: break;
     case Mover::Readiness::opening: return ErrorCode::ok;
     case Mover::Readiness::refused: return ErrorCode::system_error;
   }
-  if (batches_.size() >= kMaxBatches || (queued_bytes_ > 0 && queued_bytes_ >= path.most_queued)) return ErrorCode::ok;
+  const bool is_full = batches_.size() >= kMaxBatches || (queued_bytes_ > 0 && queued_bytes_ >= path.most_queued);
+  if (is_full && !urgent) return ErrorCode::ok;
   if (!imported && !mapped) return stage_copies(flight, path, region, urgent);
   if (mapped) {
     if (!remote.file->held) remote.file->held = mover_->hold(remote.file->map);
@@ -52,7 +54,7 @@ ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) 
   Batch batch;
   batch.file = remote.file;
   const Status started = start(flight, batch, path, list.first(count), bytes, urgent);
-  return started ? ErrorCode::ok : ErrorCode::system_error;
+  return started.code();
 }
 
 // For peer memory that only the kernel reaches: the device copies to or from a pinned stage, and cross-memory attach
@@ -86,7 +88,7 @@ ErrorCode Lane::stage_copies(Flight& flight, const Mover::Path& path, const Regi
                                  : Mover::Copy{batch.stage, piece.local, piece.length};
   const Status started = start(flight, batch, path, list.first(1), piece.length, urgent);
   if (!started) mover_->give_stage(path, batch.stage);
-  return started ? ErrorCode::ok : ErrorCode::system_error;
+  return started.code();
 }
 
 // The caller holds a touch.

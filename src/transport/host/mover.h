@@ -55,7 +55,8 @@ class Mover : public Copier {
   // Nothing: plain host memory. An error: device memory that cannot be registered. Any thread.
   virtual Result<std::optional<Exported>> export_memory(const Region& memory) = 0;
   virtual void end_export(RegionId region) = 0;
-  virtual bool export_ended(RegionId region) const = 0;  // the driver no longer holds its memory
+  virtual void let_go(RegionId region) = 0;              // call once no copy of its memory is queued any more
+  virtual bool export_ended(RegionId region) const = 0;  // and then the driver no longer holds its memory
 
   virtual void close() = 0;  // afterwards the driver holds no region's memory
 
@@ -65,10 +66,11 @@ class Mover : public Copier {
   // Pins mapped memory of a peer, to be copied by a device. It stays mapped as long as the driver holds it. Wakes the
   // task when settled.
   virtual std::shared_ptr<Hold> hold(std::shared_ptr<sys::MappedFile> map) = 0;
-  // What a path is asked for: bytes that will be queued at once, 0 for none yet.
+  // What a path is asked for: bytes that will be queued at once, 0 for none yet, and in how many pieces.
   struct Use {
     std::uint64_t bytes = 0;
     bool reads = false;  // they land in the local memory
+    std::uint64_t pieces = 0;
   };
   // `imported` null: the peer's memory is mapped here.
   virtual Readiness path(RegionId local, Imported* imported, const Use& use, Path& out, std::string& why) = 0;

@@ -123,6 +123,7 @@ void HostTransport::finish_deregistrations() {
     });
     const bool copied =
         std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) { return links_[slot].lane->queued(each.handle); });
+    if (mover_ && !copied && !std::exchange(each.let_go, true)) mover_->let_go(region_of(each.handle));
     const bool kept = mover_ && !mover_->export_ended(region_of(each.handle));
     if (copied || kept) look = std::min(look, next_touch_check(each.since, now));
     if (copied || kept || !each.marks.empty() || viewed_here(each.handle)) return false;
@@ -174,7 +175,7 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
   if (++next_link_ >= count) next_link_ = 0;  // no division: it would be dear in an idle poll
   for (std::size_t i = 0, at = next_link_; i < count; ++i, at = at + 1 == count ? 0 : at + 1) {
     Link& link = links_[up_[at]];
-    if (link.state == LinkState::fencing) continue;
+    if (link.state == LinkState::fencing || link.state == LinkState::leaving) continue;
     if (link.state == LinkState::welcomed) {
       if (!link.lane->joined()) continue;
       link_is_up(link);
@@ -192,8 +193,11 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
                            : Status(ErrorCode::link_failed, "the mapping's link broke: map the region again"));
     }
   }
-  for (std::size_t i = up_.size(); i > 0; --i)
-    if (Link& link = links_[up_[i - 1]]; link.state == LinkState::fencing) finish_fence(link);
+  for (std::size_t i = up_.size(); i > 0; --i) {
+    Link& link = links_[up_[i - 1]];
+    if (link.state == LinkState::fencing) finish_fence(link);
+    if (link.state == LinkState::leaving) leave(link);
+  }
   if (!deregistrations_.empty()) finish_deregistrations();
   return events_.take(events);
 }
@@ -231,7 +235,8 @@ void HostTransport::report_stuck(const Pair& pair, const Pair::Mark& mark) {
   const Status why(ErrorCode::protocol_error, name() + ": the peer has been in the middle of one copy for 3 s");
   for (const std::uint32_t slot : up_) {
     Link& link = links_[slot];
-    if (link.lane->pair().get() != &pair || std::exchange(link.stuck_reported, true)) continue;
+    if (link.state == LinkState::leaving || link.lane->pair().get() != &pair) continue;
+    if (std::exchange(link.stuck_reported, true)) continue;
     if (!link.lane->broken()) return link.lane->fail(why);
     events_.add(EventKind::link_down, link.id, why).peer = link.peer;
   }
@@ -274,6 +279,7 @@ void HostTransport::close() {
   std::vector<PeerIndex> all;
   for (const auto& [index, peer] : peers_) all.push_back(index);
   for (const PeerIndex index : all) disconnect(index);
+  await_copies();
   await_holders(after(runtime_.clock.now(), kGiveBackTimeout));
   // A touch lasts microseconds. A peer that was stopped in the middle of one may still finish it later; that cannot be
   // prevented, and waiting longer would hang.

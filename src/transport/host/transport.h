@@ -91,8 +91,9 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
     return mover_ ? mover_->wait(wait, ended, stream) : GpuAccess::wait(wait, ended, stream);
   }
 
-  // Initiator: dialing. Acceptor: waiting; welcomed: it has a lane, but the dialer may not know yet.
-  enum class LinkState : std::uint8_t { free, dialing, waiting, welcomed, up, down, fencing, fenced };
+  // Initiator: dialing. Acceptor: waiting; welcomed: it has a lane, but the dialer may not know yet. leaving: its peer
+  // is disconnected, and a device still copies for it.
+  enum class LinkState : std::uint8_t { free, dialing, waiting, welcomed, up, down, fencing, fenced, leaving };
   struct Notes {
     struct One {
       std::vector<std::byte> bytes;
@@ -115,6 +116,7 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
     std::uint32_t flaps = 0;            // epochs in a row that broke at once
     Time fencing_since = 0;
     bool stuck_reported = false;  // that the peer holds up the fence
+    bool was_up = false;          // leaving: it had an epoch, whose end is told
   };
   struct Peer {
     Role role = Role::initiator;
@@ -137,6 +139,7 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
     std::vector<WatchedPair> marks;  // accesses in progress when it began
     Time since = 0;
     bool stuck_reported = false;  // the peers that hold it up
+    bool let_go = false;          // no device copies from or to it: the driver was told to let go of it
   };
   struct ActiveView {  // used by kernels or CPUs of this process
     View view;
@@ -156,6 +159,8 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   void link_is_up(Link& link);
   void send_handshake(PeerIndex peer, const Handshake& message);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
+  void leave(Link& link);
+  void await_copies();
   void unwatch(const Pair& pair);
   void poll_connections(Time now);  // sockets and processes: system calls, so not in every poll
   void poll_connection(Link& link, Time now);

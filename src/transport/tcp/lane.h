@@ -89,7 +89,6 @@ class Lane {
     std::vector<std::byte> bytes;      // of a message; an atomic's operands
   };
   struct Reply {
-    bool used = false;
     Header header;  // `done`, `taken`, or `data` for the read in `asked`
     Header asked;
     std::array<std::byte, kHeaderBytes> head{};
@@ -98,6 +97,7 @@ class Lane {
   static constexpr std::uint32_t kTakenFrames = 2;  // at most: one that is being sent, one behind it
   struct Entry {                                    // a frame to send
     bool is_reply = false;
+    bool out = false;  // only padding behind it is left: the peer may have answered, and its place be of another frame
     std::uint8_t before = 0, after = 0;  // padding, once it is in wire_
     std::uint16_t index = 0;
     std::uint32_t bytes = 0;  // of header and payload
@@ -108,13 +108,14 @@ class Lane {
     bool empty() const { return count_ == 0; }
     std::size_t size() const { return count_; }
     const Entry& operator[](std::size_t i) const { return entries_[(head_ + i) % entries_.size()]; }
+    Entry& front() { return entries_[head_]; }
     Entry& back() { return entries_[(head_ + count_ - 1) % entries_.size()]; }
     void push(Entry entry) { entries_[(head_ + count_++) % entries_.size()] = entry; }
     Entry pop();
     bool remove(Entry entry);
 
    private:
-    std::array<Entry, 2 * kQueueDepth + kTakenFrames> entries_;
+    std::array<Entry, 2 * kQueueDepth + kTakenFrames + 1> entries_;  // one more: a frame that is out
     std::size_t head_ = 0, count_ = 0;
   };
 
@@ -140,6 +141,7 @@ class Lane {
   Header& header_of(const Entry& entry);
   void encode_head(const Entry& entry);
   void sent(std::uint64_t bytes);
+  void frame_is_out(const Entry& entry);
 
   // lane_receive.cc
   void wake_for_input();

@@ -72,7 +72,6 @@ std::uint16_t Lane::take_reply() {
   }
   const std::uint16_t index = free_replies_.back();
   free_replies_.pop_back();
-  replies_[index].used = true;
   replies_[index].table.clear();
   return index;
 }
@@ -302,20 +301,27 @@ void Lane::flush() {
 void Lane::sent(std::uint64_t bytes) {
   position_ += bytes;
   while (!wire_.empty()) {
-    const std::uint64_t whole = wire_[0].whole();
-    if (position_ < whole) return;
-    position_ -= whole;
-    const Entry entry = wire_.pop();
-    if (entry.is_reply) {
-      Reply& reply = replies_[entry.index];
-      reply.used = false;
-      served_blocks_ -= static_cast<std::uint32_t>(reply.table.size());
-      if (reply.table.size() > kKeptBlocks) reply.table = {};
-      free_replies_.push_back(entry.index);
-    } else {
-      flights_[entry.index].place = Place::sent;
+    Entry& first = wire_.front();
+    if (!first.out && position_ >= std::uint64_t{first.before} + first.bytes) {
+      first.out = true;
+      frame_is_out(first);
     }
+    if (position_ < first.whole()) return;
+    position_ -= first.whole();
+    (void)wire_.pop();
   }
+}
+
+// The peer may answer from now on, whatever padding is still to go.
+void Lane::frame_is_out(const Entry& entry) {
+  if (!entry.is_reply) {
+    flights_[entry.index].place = Place::sent;
+    return;
+  }
+  Reply& reply = replies_[entry.index];
+  served_blocks_ -= static_cast<std::uint32_t>(reply.table.size());
+  if (reply.table.size() > kKeptBlocks) reply.table = {};
+  free_replies_.push_back(entry.index);
 }
 
 }  // namespace fairway::transport::tcp

@@ -74,6 +74,28 @@ TEST_P(Held, DeregisterSaysNotFencedAndWhoHoldsUntilItIsLetGo) {
   const Completion done = cluster.finish(a, id);
   EXPECT_TRUE(done.status || done.status.code() == ErrorCode::cancelled) << done.status.to_string();
   EXPECT_TRUE(cluster.run_until(kSecond, [&] { return a.engine->metrics().regions == 0; }));
+  EXPECT_EQ(a.engine->fence_state(a.region), Fence::fenced);
+}
+
+TEST_P(Held, DeregisterIsAskedAgainUntilItIsFenced) {
+  hold = true;
+  const auto id = start();
+  ASSERT_TRUE(id);
+  EXPECT_EQ(a.engine->fence_state(a.region), Fence::registered);
+  for (const auto timeout : {milliseconds(0), milliseconds(20), milliseconds(100)}) {
+    const Status status = a.engine->deregister(a.region, timeout);
+    EXPECT_EQ(status.code(), ErrorCode::not_fenced) << status.to_string();
+    EXPECT_NE(status.message().find("n1"), std::string::npos) << "every time: " << status.to_string();
+    EXPECT_EQ(a.engine->fence_state(a.region), Fence::pending);
+  }
+  hold = false;
+  const Status status = a.engine->deregister(a.region, Cluster::kWithin);
+  EXPECT_TRUE(status) << status.to_string();
+  EXPECT_EQ(a.engine->fence_state(a.region), Fence::fenced);
+  EXPECT_EQ(a.engine->metrics().regions, 0u) << "it was over before its slot was free";
+  EXPECT_EQ(a.engine->deregister(a.region, Timeout(0)).code(), ErrorCode::revoked);
+  const Completion done = cluster.finish(a, id);
+  EXPECT_TRUE(done.status || done.status.code() == ErrorCode::cancelled) << done.status.to_string();
 }
 
 TEST_P(Held, ADeadlineEndsItOnceItIsLetGo) {

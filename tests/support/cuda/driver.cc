@@ -61,7 +61,21 @@ std::atomic<unsigned long> slow_calls{0};  // calls that a real driver may delay
 std::atomic<unsigned long> stream_copies{0}, stream_batches{0};
 std::atomic<long> refused_copy{-1};
 std::atomic<void (*)(int device)> on_flush{nullptr};
-std::atomic<bool> copies_held{false};
+std::atomic<bool> copies_held{false}, closings_held{false}, openings_held{false};
+
+// As where a kernel of the program's runs.
+void closing_waits() {
+  while (closings_held) ::usleep(100);
+}
+void opening_waits() {
+  while (openings_held) ::usleep(100);
+}
+
+// The driver refuses a copy that begins in pinned host memory and ends outside of that.
+bool leaves_pinned(Address at, std::size_t size) {
+  Range range;
+  return Memory::get().find(at, range) && range.kind == Kind::pinned && at - range.base + size > range.size;
+}
 
 }  // namespace
 }  // namespace standin
@@ -103,6 +117,13 @@ void fairway_standin_lose_peer_writes(bool on) {
 // While on, stream copies are stalled.
 void fairway_standin_hold_copies(bool on) {
   copies_held = on;
+}
+// While on, calls wait that a running kernel would hold up: those that close, or cuMemHostRegister.
+void fairway_standin_hold_closings(bool on) {
+  closings_held = on;
+}
+void fairway_standin_hold_openings(bool on) {
+  openings_held = on;
 }
 // Sets a function that a flush calls: for a NIC that holds back its writes.
 void fairway_standin_on_flush(void (*call)(int device)) {
@@ -217,12 +238,16 @@ int cuCtxEnablePeerAccess(Context, unsigned) {
   return no_context() ? kInvalidContext : kSuccess;
 }
 int cuCtxSynchronize() {
-  return no_context() ? kInvalidContext : kSuccess;  // cuMemcpy here is complete when it returns
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
+  if (no_context()) return kInvalidContext;
+  standin::Stream::synchronize_all(contexts.device_of(current.back()));
+  return kSuccess;
 }
 
 // ---- memory ----
 
 int cuMemAlloc_v2(Address* address, std::size_t size) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
   if (no_context()) return kInvalidContext;
   auto backing = Memory::get().back(size, contexts.device_of(current.back()), false, true);
   *address = backing ? Memory::get().map(std::move(backing), Kind::device) : 0;
@@ -235,9 +260,12 @@ int cuMemAllocManaged(Address* address, std::size_t size, unsigned) {
   return *address != 0 ? kSuccess : kOutOfMemory;
 }
 int cuMemFree_v2(Address address) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
+  closing_waits();
   return Memory::get().unmap(address) ? kSuccess : kInvalidValue;
 }
 int cuMemHostAlloc(void** address, std::size_t size, unsigned) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
   ++slow_calls;
   void* place = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (place == MAP_FAILED) return kOutOfMemory;
@@ -246,6 +274,8 @@ int cuMemHostAlloc(void** address, std::size_t size, unsigned) {
   return kSuccess;
 }
 int cuMemFreeHost(void* address) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
+  closing_waits();
   Range range;
   if (!Memory::get().find(reinterpret_cast<Address>(address), range)) return kInvalidValue;
   Memory::get().remove_host(address);
@@ -253,11 +283,14 @@ int cuMemFreeHost(void* address) {
   return kSuccess;
 }
 int cuMemHostRegister_v2(void* address, std::size_t size, unsigned) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
   ++slow_calls;
-  Memory::get().add_host(address, size);
-  return kSuccess;
+  opening_waits();
+  return Memory::get().add_host(address, size) ? kSuccess : kErrorAlreadyRegistered;
 }
 int cuMemHostUnregister(void* address) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
+  closing_waits();
   return Memory::get().remove_host(address) ? kSuccess : kInvalidValue;
 }
 
@@ -329,6 +362,7 @@ int cuIpcGetMemHandle(IpcHandle* handle, Address address) {
   return kSuccess;
 }
 int cuIpcOpenMemHandle_v2(Address* address, IpcHandle handle, unsigned) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
   ++slow_calls;
   if (no_context()) return kInvalidContext;
   IpcContents contents{};
@@ -344,6 +378,8 @@ int cuIpcOpenMemHandle_v2(Address* address, IpcHandle handle, unsigned) {
   return *address != 0 ? kSuccess : kOutOfMemory;
 }
 int cuIpcCloseMemHandle(Address address) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
+  closing_waits();
   return no_context() ? kInvalidContext : Memory::get().unmap(address) ? kSuccess : kInvalidValue;
 }
 
@@ -425,6 +461,7 @@ int cuMemsetD8_v2(Address to, unsigned char value, std::size_t size) {
 int cuMemcpyAsync(Address to, Address from, std::size_t size, fairway::sys::cuda::Stream stream) {
   if (no_context() || stream == nullptr) return kInvalidContext;
   if (size != 0 && (to == 0 || from == 0)) return kInvalidValue;
+  if (leaves_pinned(to, size) || leaves_pinned(from, size)) return kInvalidValue;
   ++stream_copies;
   auto* queue = reinterpret_cast<standin::Stream*>(stream);
   queue->post([to, from, size, device = queue->device()] {
@@ -449,7 +486,7 @@ int cuMemcpyBatchAsync(Address* to, Address* from, std::size_t* sizes, std::size
   if (refused_copy == -2) return kInvalidValue;
   std::size_t good = 0;
   while (good < count && static_cast<long>(good) != refused_copy && to[good] != 0 && from[good] != 0 &&
-         sizes[good] != 0)
+         sizes[good] != 0 && !leaves_pinned(to[good], sizes[good]) && !leaves_pinned(from[good], sizes[good]))
     ++good;
   struct Part {
     Address to, from;
@@ -480,6 +517,7 @@ int cuStreamDestroy_v2(fairway::sys::cuda::Stream stream) {
   return kSuccess;
 }
 int cuStreamQuery(fairway::sys::cuda::Stream stream) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
   switch (reinterpret_cast<standin::Stream*>(stream)->state()) {
     case standin::Stream::State::idle: return kSuccess;
     case standin::Stream::State::busy: return kErrorNotReady;
@@ -488,6 +526,7 @@ int cuStreamQuery(fairway::sys::cuda::Stream stream) {
   return kIllegalAddress;
 }
 int cuStreamSynchronize(fairway::sys::cuda::Stream stream) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
   if (reinterpret_cast<standin::Stream*>(stream)->capture() != nullptr) return kCapturing;
   return reinterpret_cast<standin::Stream*>(stream)->synchronize() ? kSuccess : kIllegalAddress;
 }
@@ -514,11 +553,13 @@ int cuStreamGetCtx(fairway::sys::cuda::Stream stream, Context* context) {
 // ---- kernels: found by name, whatever the code ----
 
 int cuModuleLoadData(Module* module, const void*) {
+  if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
   ++slow_calls;
   *module = reinterpret_cast<Module>(&slow_calls);
   return no_context() ? kInvalidContext : kSuccess;
 }
 int cuModuleUnload(Module) {
+  closing_waits();
   return kSuccess;
 }
 int cuModuleGetFunction(Function* function, Module, const char* name) {

@@ -43,6 +43,8 @@ int cuEventRecord(cu::Event event, cu::Stream stream) {
   return cu::kSuccess;
 }
 int cuEventQuery(cu::Event event) {
+  if (standin::refuses_unsafe_call()) return cu::kErrorCaptureUnsupported;
+  if (happening_of(event)->capture != nullptr) return cu::kErrorCapturedEvent;
   return happening_of(event)->reached.load() ? cu::kSuccess : cu::kErrorNotReady;
 }
 int cuEventDestroy_v2(cu::Event event) {

@@ -1,6 +1,8 @@
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "support/cuda/stream.h"
 #include "sys/cuda.h"
@@ -14,6 +16,12 @@ namespace {
 constexpr int kNoContextForGraph = 201, kCaptureUnsupported = 900, kCaptureInvalid = 901;
 
 thread_local int mode_of_thread = 0;
+std::atomic<unsigned> refusals{0};  // of the next unsafe calls
+std::mutex captures_mutex;          // guards the next
+std::vector<std::weak_ptr<standin::Capture>>& global_captures() {
+  static auto* const captures = new std::vector<std::weak_ptr<standin::Capture>>;
+  return *captures;
+}
 
 standin::Stream& of(cu::Stream stream) {
   return *reinterpret_cast<standin::Stream*>(stream);
@@ -21,10 +29,39 @@ standin::Stream& of(cu::Stream stream) {
 
 }  // namespace
 
+namespace standin {
+
+void keep_global(const std::shared_ptr<Capture>& capture) {
+  const std::lock_guard lock(captures_mutex);
+  global_captures().push_back(capture);
+}
+
+bool refuses_unsafe_call() {
+  for (unsigned left = refusals.load(); left != 0;)
+    if (refusals.compare_exchange_weak(left, left - 1)) return true;
+  if (mode_of_thread == cu::kCaptureRelaxed) return false;
+  const std::lock_guard lock(captures_mutex);
+  bool refused = false;
+  std::erase_if(global_captures(), [&](const std::weak_ptr<Capture>& each) {
+    const auto capture = each.lock();
+    if (!capture || capture->ended) return true;
+    capture->failed = refused = true;
+    return false;
+  });
+  return refused;
+}
+
+}  // namespace standin
+
 #pragma GCC visibility push(default)
 extern "C" {
 
 int cuCtxSynchronize();  // driver.cc
+
+// For tests: so many of the next calls that a capture does not allow are refused.
+void fairway_standin_refuse_unsafe(unsigned calls) {
+  refusals = calls;
+}
 
 int cuStreamGetId(cu::Stream stream, unsigned long long* id) {
   if (of(stream).capture() != nullptr) return kCaptureUnsupported;  // as driver 580 answers
@@ -41,9 +78,9 @@ int cuThreadExchangeStreamCaptureMode(int* mode) {
   *mode = std::exchange(mode_of_thread, *mode);
   return 0;
 }
-int cuStreamBeginCapture_v2(cu::Stream stream, int) {
+int cuStreamBeginCapture_v2(cu::Stream stream, int mode) {
   static std::atomic<unsigned long long> captures{0};
-  return of(stream).begin_capture(++captures) ? 0 : kCaptureInvalid;
+  return of(stream).begin_capture(++captures, mode == 0) ? 0 : kCaptureInvalid;
 }
 int cuStreamEndCapture(cu::Stream stream, cu::Graph* graph) {
   auto captured = of(stream).end_capture();

@@ -60,10 +60,13 @@ bool Memory::unmap(Address base) {
   return true;
 }
 
-void Memory::add_host(void* address, std::uint64_t size) {
+bool Memory::add_host(void* address, std::uint64_t size) {
   const std::lock_guard lock(mutex_);
   const auto base = reinterpret_cast<std::uint64_t>(address);
+  const auto behind = ranges_.lower_bound(base + size);
+  if (behind != ranges_.begin() && std::prev(behind)->second.base + std::prev(behind)->second.size > base) return false;
   ranges_[base] = {nullptr, Kind::pinned, base, size, static_cast<unsigned char*>(address), next_id_++, {}};
+  return true;
 }
 
 bool Memory::remove_host(void* address) {
@@ -112,8 +115,10 @@ unsigned char* Memory::touch(Address address, std::uint64_t& size, int device) {
   if (!find(address, range)) return reinterpret_cast<unsigned char*>(address);
   const std::uint64_t left = range.size - (address - range.base);
   Range next;
-  const bool goes_on = range.backing != nullptr && range.backing->vmm && find(range.base + range.size, next) &&
-                       next.backing != nullptr && next.backing->vmm;
+  const bool joins = range.backing == nullptr || range.backing->vmm;  // pinned, or virtual memory management
+  const bool goes_on = joins && find(range.base + range.size, next) &&
+                       (next.backing == nullptr) == (range.backing == nullptr) &&
+                       (next.backing == nullptr || next.backing->vmm);
   if (size > left && !goes_on) return nullptr;
   if (!range.reached_by.empty() && !range.reached_by.contains(device)) return nullptr;
   size = std::min(size, left);

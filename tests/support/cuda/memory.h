@@ -44,7 +44,7 @@ class Memory {
   // Maps at a new address, or at the reserved address `at`. Returns 0 on failure.
   Address map(std::shared_ptr<Backing> backing, Kind kind, Address at = 0);
   bool unmap(Address base);
-  void add_host(void* address, std::uint64_t size);
+  bool add_host(void* address, std::uint64_t size);  // false: some of it is pinned already
   bool remove_host(void* address);
   // False: no such range. `out` is a copy, because the range may end at any time.
   bool find(Address address, Range& out);

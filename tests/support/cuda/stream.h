@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,15 +21,34 @@ struct Graph {
 // Of the stream that began it, and of those that have waited for an event of it since.
 struct Capture {
   unsigned long long number = 0;
-  std::mutex mutex;  // guards the graph
+  bool global = false;              // unsafe calls of any thread end it
+  std::atomic<bool> failed{false};  // one has
+  std::mutex mutex;                 // guards the graph
   Graph graph;
   std::atomic<bool> ended{false};
 };
 
+// Whether the driver refuses this thread's call, which a capture does not allow, and which ends that capture.
+bool refuses_unsafe_call();
+void keep_global(const std::shared_ptr<Capture>& capture);
+
 class Stream {
  public:
-  explicit Stream(int device) : device_(device), id_(++made()), thread_([this] { run(); }) {}
+  explicit Stream(int device) : device_(device), id_(++made()), thread_([this] { run(); }) {
+    const std::lock_guard lock(all_mutex());
+    all().insert(this);
+  }
+  // What the streams of a device have been given is over.
+  static void synchronize_all(int device) {
+    const std::lock_guard lock(all_mutex());
+    for (Stream* const each : all())
+      if (each->device_ == device && each->capture() == nullptr) each->synchronize();
+  }
   ~Stream() {
+    {
+      const std::lock_guard lock(all_mutex());
+      all().erase(this);
+    }
     {
       const std::lock_guard lock(mutex_);
       ends_ = true;
@@ -51,11 +71,13 @@ class Stream {
     changed_.notify_all();
   }
   // From here on work is kept, not done. `number`: of the capture.
-  bool begin_capture(unsigned long long number) {
+  bool begin_capture(unsigned long long number, bool global) {
     const std::lock_guard lock(mutex_);
     if (capturing()) return false;
     capture_ = std::make_shared<Capture>();
     capture_->number = number;
+    capture_->global = global;
+    if (global) keep_global(capture_);
     return true;
   }
   // The stream takes part in that capture until its end. False: in another one already.
@@ -68,7 +90,7 @@ class Stream {
   std::unique_ptr<Graph> end_capture() {
     const std::lock_guard lock(mutex_);
     const auto capture = std::exchange(capture_, nullptr);
-    if (capture == nullptr || capture->ended.exchange(true)) return nullptr;
+    if (capture == nullptr || capture->ended.exchange(true) || capture->failed) return nullptr;
     const std::lock_guard all(capture->mutex);
     return std::make_unique<Graph>(std::move(capture->graph));
   }
@@ -110,6 +132,14 @@ class Stream {
     }
   }
 
+  static std::mutex& all_mutex() {  // guards all()
+    static std::mutex mutex;
+    return mutex;
+  }
+  static std::set<Stream*>& all() {
+    static auto* const streams = new std::set<Stream*>;
+    return *streams;
+  }
   static std::atomic<unsigned long long>& made() {
     static std::atomic<unsigned long long> streams{0};
     return streams;

@@ -28,7 +28,11 @@ TEST_F(CAbi, TheCallersMemoryServesUntilItIsDeregistered) {
   EXPECT_EQ(4096u, move(into).bytes);
   EXPECT_EQ(0, std::memcmp(words.data(), draft.address, sizeof words));
 
+  EXPECT_EQ(FAIRWAY_FENCE_REGISTERED, fairway_fence_state(bob.get(), mine.id));
   ASSERT_EQ(FAIRWAY_OK, fairway_deregister(bob.get(), mine.id, 5'000'000, nullptr));
+  EXPECT_EQ(FAIRWAY_FENCE_FENCED, fairway_fence_state(bob.get(), mine.id));
+  EXPECT_EQ(FAIRWAY_FENCE_UNKNOWN, fairway_fence_state(bob.get(), {}));
+  EXPECT_EQ(FAIRWAY_FENCE_UNKNOWN, fairway_fence_state(nullptr, mine.id));
   words.fill(0);
   fairway_transfer id{};
   fairway_error* error = nullptr;

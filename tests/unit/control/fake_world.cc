@@ -10,7 +10,8 @@ class FakeTask final : public Task {
   FakeTask(FakeWorld& world, FakeWorld::Node& node, Stepper& stepper) : world_(world), node_(node), stepper_(stepper) {
     world_.tasks_.push_back(this);
   }
-  ~FakeTask() override { std::erase(world_.tasks_, this); }
+  ~FakeTask() override { end(); }
+  void end() override { std::erase(world_.tasks_, this); }
   void wake() override { next = std::min(next, world_.now_); }
   Status watch(int) override { return {}; }
   void unwatch(int) override {}

@@ -64,6 +64,9 @@ class Lists : public testing::TestWithParam<const char*> {
       return false;
     }
     queues_->flush();
+    return ends(ticket, why);
+  }
+  bool ends(const host::Mover::Ticket& ticket, std::string& why) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     for (;;) {
       const auto state = queues_->poll(ticket, why);
@@ -214,6 +217,103 @@ TEST_P(Lists, WhatTheDriverTakesOneByOneAloneArrivesAsWell) {
     EXPECT_TRUE(all) << number << ": " << why;
     EXPECT_EQ(arrived(5 * 4096), sent(5 * 4096)) << number;
   }
+}
+
+TEST_P(Lists, ARefusedCopyIsNoFailureOfOthersOfTheSameFlush) {
+  auto good = pieces(1, 4096), bad = pieces(2, 4096);
+  bad[1].to = nullptr;
+  host::Mover::Ticket first, second, third;
+  ASSERT_TRUE(queues_->start(good, 0, false, nullptr, first));
+  ASSERT_TRUE(queues_->start(bad, 0, false, nullptr, second)) << "its first copy is under way";
+  ASSERT_TRUE(queues_->start(good, 0, false, nullptr, third));
+  queues_->flush();
+  std::string why;
+  EXPECT_TRUE(ends(first, why)) << why;
+  EXPECT_FALSE(ends(second, why));
+  EXPECT_EQ(why.rfind("copy 2 of 2 by GPU 0: ", 0), 0u) << why;
+  EXPECT_TRUE(ends(third, why)) << why;
+}
+
+TEST_P(Lists, ACopyThatLeavesPinnedMemoryIsCutWhereItDoes) {
+  std::vector<std::byte> host(bytes_.begin(), bytes_.begin() + 65536);
+  const CudaDriver& cu = devices_->driver();
+  const auto pin = [&](std::size_t from, std::size_t size) {
+    return gpus_->on(0, [&] { return cu->cuMemHostRegister_v2(host.data() + from, size, 0); });
+  };
+  ASSERT_EQ(pin(4096, 8192), sys::cuda::kSuccess);
+  ASSERT_EQ(pin(12288, 4096), sys::cuda::kSuccess);
+  const auto moves = [&](const std::vector<Copy>& copies) {
+    std::string why;
+    EXPECT_TRUE(over(copies, why, 0)) << why;
+  };
+  gpus_->write(to_, std::vector<std::byte>(65536), 1);
+  moves({{to_, host.data(), 5000}, {to_ + 5000, host.data() + 5000, 60536}});
+  EXPECT_EQ(arrived(65536), sent(65536));
+  std::vector<std::byte> expected = host;
+  std::fill(host.begin(), host.end(), std::byte{0});
+  moves({{host.data() + 5000, to_ + 5000, 60536}, {host.data(), to_, 5000}});
+  EXPECT_EQ(host, expected);
+  cu->cuMemHostUnregister(host.data() + 4096);
+  cu->cuMemHostUnregister(host.data() + 12288);
+}
+
+TEST_P(Lists, AnEventOfACaptureIsRefusedAndTheQueueStaysOutOfIt) {
+  const CudaDriver& cu = devices_->driver();
+  if (cu->cuStreamBeginCapture_v2 == nullptr) GTEST_SKIP() << "this driver has no such call";
+  sys::cuda::Stream stream = nullptr;
+  sys::cuda::Event event = nullptr;
+  sys::cuda::Graph graph = nullptr;
+  gpus_->on(0, [&] {
+    gpus_->check(cu->cuStreamCreateWithPriority(&stream, sys::cuda::kStreamNonBlocking, 0), "stream");
+    gpus_->check(cu->cuEventCreate(&event, sys::cuda::kEventDisableTiming), "event");
+    gpus_->check(cu->cuStreamBeginCapture_v2(stream, sys::cuda::kCaptureOfThread), "capture");
+    gpus_->check(cu->cuEventRecord(event, stream), "record");
+    return 0;
+  });
+  host::Mover::Ticket ticket;
+  const Status refused = queues_->start(pieces(1, 4096), 0, false, event, ticket);
+  EXPECT_EQ(refused.code(), ErrorCode::invalid_argument) << refused.to_string();
+  EXPECT_NE(refused.message().find("start_after"), std::string::npos) << refused.to_string();
+  cu->cuStreamEndCapture(stream, &graph);
+  for (int i = 0; i < 8; ++i) {  // each of the queues for events
+    gpus_->on(0, [&] { return cu->cuEventRecord(event, stream); });
+    ASSERT_TRUE(queues_->start(pieces(1, 4096), 0, false, event, ticket));
+    queues_->flush();
+    std::string why;
+    EXPECT_TRUE(ends(ticket, why)) << why;
+  }
+  cu->cuEventDestroy_v2(event);
+  cu->cuStreamDestroy_v2(stream);
+}
+
+// The engines of a real driver serve a direction first come, first served; the stand-in's are held.
+TEST_P(Lists, SmallCopiesPassLargeOnesByAKernel) {
+  void* const driver = ::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+  const auto hold =
+      reinterpret_cast<void (*)(bool)>(driver == nullptr ? nullptr : ::dlsym(driver, "fairway_standin_hold_copies"));
+  if (hold == nullptr) GTEST_SKIP() << "a real driver's copies cannot be held";
+  const std::span<Copy> list = queues_->list();
+  if (!queues_->is_listed(list)) GTEST_SKIP() << "this build has no kernels: nvcc was not found";
+  Calls before;
+  std::string why;
+  list[0] = pieces(1, 4096)[0];
+  host::Mover::Ticket large, small;
+  counts(before);
+  ASSERT_TRUE(queues_->start(list.first(1), Queues::kKernelBelowBetweenGpus, true, nullptr, small));
+  expect_calls(before, 1, 0);  // with nothing to pass an engine takes less time
+  queues_->flush();
+  EXPECT_TRUE(ends(small, why)) << why;
+  hold(true);
+  ASSERT_TRUE(queues_->start(pieces(1, 1 << 20), Queues::kKernelBelowBetweenGpus, false, nullptr, large));
+  queues_->flush();
+  list[0] = pieces(1, 4096)[0];
+  ASSERT_TRUE(queues_->start(list.first(1), Queues::kKernelBelowBetweenGpus, true, nullptr, small));
+  queues_->flush();
+  const bool passed = ends(small, why);
+  EXPECT_EQ(queues_->poll(large, why), host::Mover::Readiness::opening);
+  hold(false);
+  EXPECT_TRUE(passed) << why;
+  EXPECT_TRUE(ends(large, why)) << why;
 }
 
 TEST_P(Lists, TheCallersContextIsWhatItWas) {

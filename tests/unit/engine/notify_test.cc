@@ -125,5 +125,16 @@ TEST(PolledCounts, CountWhoIsThereAndNobodyElse) {
   EXPECT_EQ(polled.of(next), 0u) << "a peer begins with nothing";
 }
 
+TEST(PolledCounts, GoOnPast32Bits) {
+  PolledCounts polled(1, 0xffff'fffe);
+  const PeerId peer{0, 3};
+  polled.open(peer);
+  for (const std::uint32_t count : {0xffff'ffffu, 0u, 1u}) {
+    EXPECT_TRUE(polled.add(peer)) << "the peer counts as gone, and its notifications stall";
+    EXPECT_EQ(polled.of(peer), count);
+  }
+  EXPECT_FALSE(polled.of({0, 4})) << "the count ran over into the generation";
+}
+
 }  // namespace
 }  // namespace fairway::engine

@@ -92,6 +92,76 @@ TEST(PendingCalls, CloseEndsThemAll) {
             ErrorCode::closed);
 }
 
+// In slices of a time that is shorter than the way to the peer and back.
+struct SlicedCaller : PendingCaller {
+  Result<std::string> ask(const std::string& about, const std::function<void()>& meanwhile = {},
+                          control::SessionId of = kAsked) {
+    fake.on_sleep = [&](Time deadline) {
+      if (meanwhile) meanwhile();
+      waiting.notice();
+      fake.time = deadline;
+    };
+    return calls.ask(
+        of, fake.time + 50 * kMillisecond, {ErrorCode::timed_out, "late"},
+        [&](std::uint64_t given) {
+          tokens.push_back(given);
+          return Status();
+        },
+        about);
+  }
+  std::vector<std::uint64_t> tokens;  // of what was asked
+};
+
+TEST(PendingCalls, WhoAsksAgainInSlicesGetsTheFirstQuestionsAnswer) {
+  SlicedCaller p;
+  EXPECT_EQ(p.ask("inbox").status().code(), ErrorCode::timed_out);
+  EXPECT_EQ(p.ask("inbox").status().code(), ErrorCode::timed_out);
+  ASSERT_EQ(p.tokens.size(), 1u) << "it is asked already";
+  const auto answer = p.ask("inbox", [&] { EXPECT_TRUE(p.calls.answer(kAsked, p.tokens[0], std::string("a"))); });
+  ASSERT_TRUE(answer) << answer.status().to_string();
+  EXPECT_EQ(*answer, "a");
+  EXPECT_EQ(p.ask("inbox").status().code(), ErrorCode::timed_out) << "it was given: what is there now is asked for";
+  EXPECT_EQ(p.tokens.size(), 2u);
+}
+
+TEST(PendingCalls, AnAnswerBetweenTwoSlicesIsKeptForAWhile) {
+  for (const bool late : {false, true}) {
+    SlicedCaller p;
+    EXPECT_FALSE(p.ask("inbox"));
+    EXPECT_TRUE(p.calls.answer(kAsked, p.tokens[0], std::string("a")));
+    if (late) p.fake.time += PendingCalls<std::string>::kAnswerHolds + 1;
+    EXPECT_EQ(p.ask("inbox").is_ok(), !late);
+    EXPECT_EQ(p.tokens.size(), late ? 2u : 1u);
+  }
+}
+
+TEST(PendingCalls, OnlyTheSameQuestionToTheSameSessionIsOne) {
+  SlicedCaller p;
+  EXPECT_FALSE(p.ask("inbox"));
+  EXPECT_FALSE(p.ask("outbox"));
+  EXPECT_FALSE(p.ask("inbox", {}, kStranger));
+  EXPECT_FALSE(p.ask(""));
+  EXPECT_FALSE(p.ask(""));
+  EXPECT_EQ(p.tokens.size(), 5u);
+}
+
+TEST(PendingCalls, AQuestionThatNobodyWaitsForEndsWithItsSession) {
+  SlicedCaller p;
+  EXPECT_FALSE(p.ask("inbox"));
+  p.calls.session_ended(kAsked, {ErrorCode::peer_dead, "gone"});
+  EXPECT_FALSE(p.calls.answer(kAsked, p.tokens[0], std::string("a")));
+  EXPECT_EQ(p.ask("inbox").status().code(), ErrorCode::timed_out);
+  EXPECT_EQ(p.tokens.size(), 2u);
+}
+
+TEST(PendingCalls, QuestionsThatNobodyWaitsForAreFew) {
+  SlicedCaller p;
+  constexpr std::size_t kMost = PendingCalls<std::string>::kMostLeft;
+  for (std::size_t i = 0; i <= kMost; ++i) EXPECT_FALSE(p.ask(std::to_string(i)));
+  EXPECT_FALSE(p.calls.answer(kAsked, p.tokens[0], std::string("a"))) << "the oldest made room";
+  EXPECT_TRUE(p.calls.answer(kAsked, p.tokens[1], std::string("a")));
+}
+
 TEST(PendingCalls, WhatCannotBeAskedIsNotWaitedFor) {
   PendingCaller p;
   const auto answer = p.calls.ask(kAsked, kNever, {ErrorCode::timed_out, "late"},

@@ -150,6 +150,21 @@ TEST_F(Regions, AreRemovedOnceUsersTransportsAndPeersAreDone) {
   EXPECT_EQ(times, 1);
   EXPECT_EQ(ended.code(), ErrorCode::not_fenced);
   EXPECT_TRUE(removals.empty());
+  EXPECT_EQ(locals.handle(id, 0), handle) << "who refused to let go can not be asked again";
+
+  RegionRemovals::Removal again;
+  again.id = id;
+  again.done = [&](const Status& status) {
+    ended = status;
+    ++times;
+  };
+  removals.begin(std::move(again));
+  EXPECT_TRUE(proceed());
+  EXPECT_EQ(registrar->deregistered, (std::vector{handle, handle}));
+  removals.deregistered(0, handle, {});
+  EXPECT_FALSE(proceed());
+  EXPECT_EQ(times, 2);
+  EXPECT_TRUE(ended) << ended.to_string();
   EXPECT_EQ(locals.handle(id, 0), kNotRegistered);
 }
 

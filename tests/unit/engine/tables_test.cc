@@ -23,15 +23,15 @@ TEST(TransferTable, AnIdIsCurrentUntilItsCompletionIsCollected) {
   EXPECT_TRUE(table.any_free());
   const std::uint32_t last = table.acquire();
   EXPECT_FALSE(table.any_free());
-  table.publish(last);
+  table.publish(last, Stage::done);
   EXPECT_EQ(table.used(), 2u) << "until it is collected";
-  EXPECT_TRUE(table.claim(table.id(last)));
+  EXPECT_TRUE(table.claim(table.id(last), Stage::done));
   table.release(last);
-  EXPECT_FALSE(table.claim(id));  // not done
-  table.publish(slot);
+  EXPECT_FALSE(table.claim(id, Stage::done));  // not done
+  table.publish(slot, Stage::done);
   EXPECT_EQ(table.stage(id), Stage::done);
-  EXPECT_TRUE(table.claim(id));
-  EXPECT_FALSE(table.claim(id));
+  EXPECT_TRUE(table.claim(id, Stage::done));
+  EXPECT_FALSE(table.claim(id, Stage::done));
   table.release(slot);
   EXPECT_EQ(table.stage(id), Stage::free);
   EXPECT_EQ(table.used(), 0u);
@@ -49,10 +49,73 @@ TEST(TransferTable, ALaterTransferOfTheSlotHasAnotherId) {
     for (const TransferId old : seen) {
       ASSERT_EQ(table.is_active(old), old == id);
     }
-    table.publish(slot);
-    ASSERT_TRUE(table.claim(id));
+    table.publish(slot, Stage::done);
+    ASSERT_TRUE(table.claim(id, Stage::done));
     table.release(slot);
   }
+}
+
+TEST(TransferTable, WhatIsForPollIsClaimedByPollAlone) {
+  TransferTable table(1);
+  const std::uint32_t slot = table.acquire();
+  const TransferId id = table.id(slot);
+  table.publish(slot, Stage::done_to_poll);
+  EXPECT_EQ(table.stage(id), Stage::done_to_poll);
+  EXPECT_FALSE(table.claim(id, Stage::done)) << "a wait took what poll() was to return";
+  EXPECT_TRUE(table.claim(id, Stage::done_to_poll));
+  table.release(slot);
+  EXPECT_EQ(table.used(), 0u);
+}
+
+// Generations as TransferTable gives them: from 1 up to the last one, then 1 again.
+constexpr std::uint32_t kLastGeneration = (1u << 30) - 1;
+
+TEST(Failures, AnOlderFailureIsKnownAfterLaterOnesOfTheSlot) {
+  Failures failures;
+  EXPECT_FALSE(failures.has(1));
+  failures.add(3);
+  failures.add(5);
+  failures.add(6);
+  for (std::uint32_t generation = 1; generation < 50; ++generation)
+    EXPECT_EQ(failures.has(generation), generation == 3 || generation == 5 || generation == 6) << generation;
+}
+
+TEST(Failures, WhatNobodyCanTellAnyMoreCountsAsFailed) {
+  Failures failures;
+  failures.add(10);
+  failures.add(42);  // 32 later: still both exact
+  EXPECT_TRUE(failures.has(10));
+  EXPECT_FALSE(failures.has(9));
+  EXPECT_FALSE(failures.has(11));
+  failures.add(43);  // 10 is out of the window
+  EXPECT_TRUE(failures.has(10));
+  EXPECT_TRUE(failures.has(9)) << "older than the window, in which 10 is no more: nobody can tell";
+  EXPECT_FALSE(failures.has(11));
+  EXPECT_TRUE(failures.has(42));
+  EXPECT_TRUE(failures.has(43));
+  failures.add(5000);
+  EXPECT_TRUE(failures.has(43));
+  EXPECT_FALSE(failures.has(4999));
+}
+
+TEST(Failures, OneFailureLongAgoFailsNoOther) {
+  Failures failures;
+  failures.add(7);
+  EXPECT_TRUE(failures.has(7));
+  EXPECT_FALSE(failures.has(6));
+  EXPECT_FALSE(failures.has(8));
+  EXPECT_FALSE(failures.has(100'000'000));
+}
+
+TEST(Failures, GenerationsComeRoundAgain) {
+  Failures failures;
+  failures.add(kLastGeneration - 1);
+  failures.add(2);
+  EXPECT_TRUE(failures.has(kLastGeneration - 1));
+  EXPECT_FALSE(failures.has(kLastGeneration));
+  EXPECT_FALSE(failures.has(1));
+  EXPECT_TRUE(failures.has(2));
+  EXPECT_FALSE(failures.has(3));
 }
 
 TEST(TransferTable, IdsThatNeverWereAreFree) {
@@ -60,7 +123,33 @@ TEST(TransferTable, IdsThatNeverWereAreFree) {
   (void)table.acquire();
   for (const TransferId id : {TransferId{}, TransferId{0, 77}, TransferId{99, 1}, TransferId{~0u, ~0u}}) {
     EXPECT_EQ(table.stage(id), Stage::free);
-    EXPECT_FALSE(table.claim(id));
+    EXPECT_FALSE(table.claim(id, Stage::done));
+  }
+}
+
+TEST(TransferTable, GenerationsBeginAnewAfterTheLast) {
+  TransferTable table(1, 0, 0, kLastGeneration - 1);
+  std::set<TransferId> seen;
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t slot = table.acquire();
+    const TransferId id = table.id(slot);
+    EXPECT_TRUE(id) << "no id has generation 0";
+    EXPECT_TRUE(seen.insert(id).second);
+    EXPECT_TRUE(table.is_active(id)) << id.generation;
+    table.publish(slot, Stage::done);
+    EXPECT_TRUE(table.claim(id, Stage::done));
+    table.release(slot);
+  }
+  EXPECT_TRUE(seen.contains({0, kLastGeneration}));
+  EXPECT_TRUE(seen.contains({0, 1}));
+
+  AtOnceTable<StdAtomics, 1> places(kLastGeneration - 1);
+  for (const std::uint32_t generation : {kLastGeneration, 1u, 2u}) {
+    ASSERT_NE(places.space(), nullptr);
+    EXPECT_EQ(places.add(nullptr, false), (std::pair<std::uint32_t, std::uint32_t>(0, generation)));
+    std::uint64_t bytes = 0;
+    void* user_data = nullptr;
+    EXPECT_TRUE(places.collect(0, generation, false, bytes, user_data));
   }
 }
 
@@ -74,12 +163,12 @@ TEST(TransferTable, OneOfManyClaimsEachCompletion) {
     std::atomic<std::uint64_t> bytes{0};
     const auto collect = [&] {
       while (table.stage(id) == Stage::active) std::this_thread::yield();
-      if (!table.claim(id)) return;
+      if (!table.claim(id, Stage::done)) return;
       bytes = table[slot].completion.bytes;
       ++claimed;
     };
     std::thread first(collect), second(collect);
-    table.publish(slot);
+    table.publish(slot, Stage::done);
     first.join();
     second.join();
     EXPECT_EQ(claimed, 1);

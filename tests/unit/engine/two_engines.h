@@ -47,6 +47,11 @@ class TwoEngines : public testing::TestWithParam<Progress> {
     remote_ = *remote;
   }
   virtual void change(EngineOptions&) {}  // of both engines
+  void renew() {                          // both, as at first
+    left_.reset();
+    right_.reset();
+    SetUp();
+  }
   static Engine open(const EngineOptions& options) {
     auto engine = Engine::open(options);
     EXPECT_TRUE(engine) << engine.status().to_string();

@@ -3,8 +3,12 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "sys/epoll_set.h"
@@ -40,6 +44,40 @@ class StoppedClock : public Clock {
   std::uint64_t unix_ns() override { return at; }
   Time at = kSecond;
 };
+
+// From here on this thread's epoll_pwait2 fails with `error`, as on an old kernel or under a container's filter.
+bool without_epoll_pwait2(int error) {
+  sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_epoll_pwait2, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{4, filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(EpollSet, WaitsInMillisecondsWhereTheKernelRefusesFinerOnes) {
+  for (const int error : {ENOSYS, EPERM}) {
+    bool filtered = false;
+    int seen = -1, in_vain = -1;
+    std::thread filtering([&] {
+      filtered = without_epoll_pwait2(error);
+      if (!filtered) return;
+      struct Told : Readiness {
+        void on_ready(std::uint32_t) override {}
+      } told;
+      const auto epoll = EpollSet::make(true);
+      ASSERT_TRUE(epoll) << epoll.status().to_string();
+      const Fd event(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+      ASSERT_TRUE((*epoll)->watch_edge(event.get(), told));
+      seen = (*epoll)->wait(10 * kSecond);
+      in_vain = (*epoll)->wait(kMicrosecond);
+    });
+    filtering.join();
+    if (!filtered) GTEST_SKIP() << "this system allows no seccomp filter";
+    EXPECT_EQ(seen, 1) << "what was there was not seen after errno " << error;
+    EXPECT_EQ(in_vain, 0);
+  }
+}
 
 TEST(EventSignal, APollerLooksForEdgesEveryFewMicrosecondsAndASleeperWakesAtOnce) {
   struct Told : Readiness {

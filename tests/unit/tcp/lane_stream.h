@@ -50,6 +50,8 @@ class Told final : public Channel {
     return wanted && !refuses;
   }
 
+  void say(std::span<const std::byte> more) { says_.insert(says_.end(), more.begin(), more.end()); }
+
   std::size_t room = ~std::size_t{0};  // the most that a call takes
   std::size_t each = ~std::size_t{0};  // or gives
   bool more_announced = false;
@@ -65,7 +67,7 @@ class Told final : public Channel {
     at_ += size;
     return size;
   }
-  const std::vector<std::byte> says_;
+  std::vector<std::byte> says_;
   std::vector<std::size_t>*const calls_, *const reads_;
   std::vector<std::byte>* const sent_;
   std::size_t at_ = 0;

@@ -35,6 +35,33 @@ TEST_F(JanitorTest, WhatItTookIsDoneInOrderByAnotherThread) {
   EXPECT_EQ(done, (std::vector<int>{0, 1, 2, 3}));
 }
 
+TEST_F(JanitorTest, WhatComesWhileItFinishesIsDoneBehindWhatWasThere) {
+  threads.none = false;
+  for (int round = 0; round < 50; ++round) {
+    Janitor janitor(runtime, "fairway-test");
+    std::atomic<int> running{0}, done{0};
+    std::atomic<bool> began{false};
+    const auto job = [&](int number) {
+      return [&, number] {
+        EXPECT_EQ(running.fetch_add(1), 0) << "two threads at once";
+        began = true;
+        for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+        EXPECT_EQ(done.exchange(number), number - 1) << "out of order";
+        --running;
+      };
+    };
+    EXPECT_TRUE(janitor.post(job(1)));
+    EXPECT_TRUE(janitor.post(job(2)));
+    while (!began) std::this_thread::yield();
+    std::thread finisher([&] { janitor.finish(); });
+    for (int i = 0; i < round; ++i) std::this_thread::yield();
+    EXPECT_TRUE(janitor.post(job(3)));
+    finisher.join();
+    janitor.finish();
+    EXPECT_EQ(done, 3);
+  }
+}
+
 TEST_F(JanitorTest, WithoutAThreadItSaysWhyAndWhatHasToHappenIsDoneAtOnce) {
   Janitor janitor(runtime, "fairway-test");
   bool began = false, ended = false;

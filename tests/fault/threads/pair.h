@@ -1,0 +1,54 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "fairway/engine.h"
+
+namespace fairway::threads {
+
+inline constexpr Timeout kEver = std::chrono::seconds(20);  // no wait of a healthy engine takes so long
+inline constexpr std::size_t kThreads = 4;
+inline constexpr std::size_t kArea = 64 * 1024;  // bytes of each thread, in each memory
+inline constexpr std::size_t kTags = 3;
+
+// One transfer for poll() or a callback: how often it completed.
+struct Told {
+  std::atomic<int> times{0};
+};
+
+// The two ends of a tag. Who holds a lock is its only sender or receiver for the moment.
+struct Tag {
+  std::mutex sending, receiving;
+  std::atomic<std::uint64_t> sent{0}, received{0};  // messages; written by who holds that lock
+};
+
+// Two engines of this process that know each other, with memory for each thread, and what the threads count together.
+// It lives until the last thread lets go of it; its engines may be closed at any time.
+struct Pair {
+  struct Side {
+    std::unique_ptr<Engine> engine;
+    std::vector<std::byte> memory;
+    Region region;
+    PeerId other;         // the other engine, here
+    RemoteRegion remote;  // its memory
+  };
+  static Result<std::shared_ptr<Pair>> open(const std::string& transport, Progress progress);
+
+  std::array<Side, 2> sides;
+  std::array<Tag, kTags> tags;  // from side 0 to side 1
+  std::atomic<bool> over{false};
+  std::atomic<std::uint64_t> counted_ok{0}, counted_tried{0};  // writes of side 0 with counter 5
+  std::atomic<std::uint64_t> events_ok{0}, events_tried{0}, events_seen{0};
+  std::atomic<std::uint64_t> to_poll{0}, polled{0};  // at side 0
+  std::mutex mutex;                                  // guards told
+  std::vector<std::unique_ptr<Told>> told;
+};
+
+}  // namespace fairway::threads

@@ -1,0 +1,418 @@
+// Every call of an engine from several threads at once, at random, on two engines that are closed in the middle of it.
+// Checked are the promises that show from outside: each accepted transfer completes once, messages of a tag come in
+// order and whole, ok means that the bytes are there, no byte moves once a region is fenced, and every wait ends.
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "pair.h"
+#include "support/at_length.h"
+
+namespace fairway::threads {
+namespace {
+
+// One thread's acts on a pair.
+class Actor {
+ public:
+  Actor(std::shared_ptr<Pair> pair, std::size_t number, std::uint64_t seed)
+      : pair_(std::move(pair)), number_(number), random_(seed) {}
+
+  void run() {
+    while (!pair_->over) act();
+  }
+
+ private:
+  std::uint64_t below(std::uint64_t limit) { return random_() % limit; }
+
+  void act() {
+    switch (below(14)) {
+      case 0:
+      case 1:
+      case 2: return write_and_look();
+      case 3: return read_and_look();
+      case 4: return below(2) == 0 ? send_some() : send_and_receive();
+      case 5: return receive_some();
+      case 6: return write_for_poll();
+      case 7: return write_for_callback();
+      case 8: return end_own_memory();
+      case 9: return end_far_memory();
+      case 10: return cancel_one();
+      case 11: return below(2) == 0 ? count() : tell();
+      case 12: return ask();
+      default: return poll();
+    }
+  }
+
+  Pair::Side& side(std::size_t which) { return pair_->sides[which]; }
+  Extent own_area(std::size_t which, std::uint64_t bytes) {
+    return {{side(which).region.id, number_ * kArea, bytes}, {side(which).remote.id, number_ * kArea}};
+  }
+  // For those that nobody waits for, or that end early: their bytes may land behind those of later ones.
+  Extent free_area(std::uint64_t bytes) {
+    const std::uint64_t at = (kThreads + kTags + number_) * kArea;
+    return {{side(0).region.id, at, bytes}, {side(0).remote.id, at}};
+  }
+  // Waits for what was accepted, which completes once. Empty: it was not accepted, for a reason that may be.
+  std::optional<Completion> finish(Engine& engine, const Result<TransferId>& id) {
+    if (!id) {
+      const ErrorCode code = id.status().code();
+      EXPECT_TRUE(may_end(code) || code == ErrorCode::queue_full || code == ErrorCode::revoked)
+          << id.status().to_string();
+      return {};
+    }
+    auto done = engine.wait(*id, kEver);
+    EXPECT_TRUE(done) << "accepted, and never completed: " << done.status().to_string();
+    EXPECT_EQ(engine.wait(*id, Timeout(0)).status().code(), ErrorCode::not_found) << "it completed twice";
+    if (!done) return {};
+    EXPECT_TRUE(done->status || may_end(done->status.code())) << done->status.to_string();
+    return *done;
+  }
+  // Only of an engine that is closed, or whose peer is.
+  bool may_end(ErrorCode code) {
+    if (!pair_->over) return false;
+    return code == ErrorCode::closed || code == ErrorCode::cancelled || code == ErrorCode::peer_dead ||
+           code == ErrorCode::link_failed || code == ErrorCode::stale_incarnation || code == ErrorCode::revoked;
+  }
+  void fill(std::span<std::byte> bytes) {
+    const std::uint64_t with = random_();
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>((with >> i % 8 * 8) + i);
+  }
+  std::uint64_t some_bytes() { return below(4) == 0 ? 1 + below(kArea) : 1 + below(256); }
+
+  void write_and_look() {
+    const std::uint64_t bytes = some_bytes();
+    const auto from = std::span(side(0).memory).subspan(number_ * kArea, bytes);
+    fill(from);
+    const auto done = finish(*side(0).engine, side(0).engine->write(side(0).other, own_area(0, bytes)));
+    if (done && done->status) {
+      EXPECT_EQ(std::memcmp(from.data(), side(1).memory.data() + number_ * kArea, bytes), 0)
+          << "ok before the bytes were there";
+    }
+  }
+  void read_and_look() {
+    const std::uint64_t bytes = some_bytes();
+    const auto there = std::span(side(1).memory).subspan(number_ * kArea, bytes);
+    fill(there);
+    const auto done = finish(*side(0).engine, side(0).engine->read(side(0).other, own_area(0, bytes)));
+    if (done && done->status) {
+      EXPECT_EQ(std::memcmp(there.data(), side(0).memory.data() + number_ * kArea, bytes), 0);
+    }
+  }
+
+  // Messages of a tag: a number, and as many bytes of it as the number says.
+  static std::uint64_t length_of(std::uint64_t number) {
+    return number % 16 == 15 ? 8 + number * 977 % 20'000 : 8 + number % 40;
+  }
+  TransferId send(std::size_t which, std::uint64_t number, bool local_completion) {
+    std::byte* const from = side(0).memory.data() + number_ * kArea;
+    std::memset(from, static_cast<int>(number & 0xff), length_of(number));
+    std::memcpy(from, &number, sizeof number);
+    RequestOptions options;
+    options.local_completion = local_completion;
+    const auto id =
+        side(0).engine->send(side(0).other, which, {side(0).region.id, number_ * kArea, length_of(number)}, options);
+    if (id) ++pair_->tags[which].sent;
+    return id ? *id : TransferId{};
+  }
+  // Small ones, which are over once they are copied; whoever receives takes them.
+  void send_some() {
+    const std::size_t which = below(kTags);
+    Tag& tag = pair_->tags[which];
+    const std::unique_lock lock(tag.sending, std::try_to_lock);
+    if (!lock) return;
+    for (std::uint64_t left = 1 + below(20); left > 0 && tag.sent - tag.received < 64; --left) {
+      if (length_of(tag.sent) > 4096) return;
+      const TransferId id = send(which, tag.sent, true);
+      if (!id) return;
+      (void)finish(*side(0).engine, id);
+    }
+  }
+  // Both ends by one thread, of any length: a long one is over only once it is received.
+  void send_and_receive() {
+    const std::size_t which = below(kTags);
+    Tag& tag = pair_->tags[which];
+    const std::unique_lock sending(tag.sending, std::try_to_lock);
+    const std::unique_lock receiving(tag.receiving, std::try_to_lock);
+    if (!sending || !receiving) return;
+    const TransferId id = send(which, tag.sent, false);
+    if (!id) return;
+    while (tag.received < tag.sent && (receive_one(which, tag) || !pair_->over)) {
+    }
+    (void)finish(*side(0).engine, id);
+  }
+  void receive_some() {
+    const std::size_t which = below(kTags);
+    Tag& tag = pair_->tags[which];
+    const std::unique_lock lock(tag.receiving, std::try_to_lock);
+    if (!lock) return;
+    for (std::uint64_t left = 1 + below(20); left > 0 && receive_one(which, tag); --left) {
+    }
+  }
+  // False: none came, and the receive was taken back.
+  bool receive_one(std::size_t which, Tag& tag) {
+    const std::size_t at = (kThreads + which) * kArea;
+    const auto id = side(1).engine->receive(side(1).other, which, {side(1).region.id, at, kArea});
+    if (!id) return false;
+    auto done = side(1).engine->wait(*id, std::chrono::milliseconds(2));
+    if (!done && done.status().code() == ErrorCode::timed_out) {
+      const auto cancelled = side(1).engine->cancel(*id, kEver);
+      EXPECT_TRUE(cancelled) << cancelled.status().to_string();
+      done = side(1).engine->wait(*id, kEver);
+    }
+    if (!done) {
+      ADD_FAILURE() << "a receive never ended: " << done.status().to_string();
+      return false;
+    }
+    if (!done->status) {
+      EXPECT_TRUE(done->status.code() == ErrorCode::cancelled || may_end(done->status.code()))
+          << done->status.to_string();
+      return false;
+    }
+    std::uint64_t number = 0;
+    std::memcpy(&number, side(1).memory.data() + at, sizeof number);
+    EXPECT_EQ(number, tag.received) << "messages of tag " << which << " out of order, lost or doubled";
+    EXPECT_EQ(done->bytes, length_of(number));
+    for (std::size_t i = 8; i < done->bytes; ++i)
+      if (side(1).memory[at + i] != static_cast<std::byte>(number & 0xff)) {
+        ADD_FAILURE() << "message " << number << " of tag " << which << " is damaged at byte " << i;
+        break;
+      }
+    tag.received = number + 1;
+    return true;
+  }
+
+  Told& new_told() {
+    const std::lock_guard lock(pair_->mutex);
+    return *pair_->told.emplace_back(std::make_unique<Told>());
+  }
+  void forget_last(const Told& told) {
+    const std::lock_guard lock(pair_->mutex);
+    std::erase_if(pair_->told, [&](const auto& each) { return each.get() == &told; });
+  }
+  void write_for_poll() {
+    Told& told = new_told();
+    RequestOptions options;
+    options.deliver = Deliver::to_poll;
+    options.user_data = &told;
+    const auto id = side(0).engine->write(side(0).other, free_area(1 + below(8192)), options);
+    if (!id) return forget_last(told);
+    ++pair_->to_poll;
+    EXPECT_FALSE(side(0).engine->wait(*id, Timeout(0))) << "a wait took what is poll()'s";
+  }
+  void write_for_callback() {
+    Told& told = new_told();
+    RequestOptions options;
+    options.deliver = Deliver::to_callback;
+    options.user_data = &told;
+    options.callback = [](const Completion&, void* to) { ++static_cast<Told*>(to)->times; };
+    if (!side(0).engine->write(side(0).other, free_area(1 + below(8192)), options)) forget_last(told);
+  }
+  void poll() {
+    std::array<Completion, 8> completions;
+    const std::size_t count = side(0).engine->poll(completions);
+    for (std::size_t i = 0; i < count; ++i) ++static_cast<Told*>(completions[i].user_data)->times;
+    pair_->polled += count;
+  }
+
+  // Memory of one's own, freed as soon as deregister() says that nothing touches it.
+  void end_own_memory() {
+    auto memory = std::make_unique<std::vector<std::byte>>(1 + below(2 * kArea));
+    const auto region = side(0).engine->register_memory(memory->data(), memory->size(), Access::all);
+    if (!region) return;
+    std::vector<TransferId> ids;
+    for (std::uint64_t i = below(4); i > 0; --i) {
+      const std::uint64_t bytes = std::min<std::uint64_t>(memory->size(), kArea);
+      const Extent extent{{region->id, 0, bytes}, free_area(bytes).remote};
+      const auto id =
+          below(2) == 0 ? side(0).engine->write(side(0).other, extent) : side(0).engine->read(side(0).other, extent);
+      if (id) ids.push_back(*id);
+    }
+    end(0, *region, *memory);
+    memory.reset();
+    for (const TransferId id : ids) {
+      const auto done = side(0).engine->wait(id, kEver);
+      EXPECT_TRUE(done) << "it outlived its region: " << done.status().to_string();
+    }
+  }
+  // The other side's, which this one writes to and reads from meanwhile.
+  void end_far_memory() {
+    auto memory = std::make_unique<std::vector<std::byte>>(1 + below(kArea));
+    const auto region = side(1).engine->register_memory(memory->data(), memory->size(), Access::all);
+    if (!region) return;
+    std::vector<TransferId> ids;
+    const auto description = side(1).engine->describe(*region);
+    const auto remote = description ? side(0).engine->import_region(side(0).other, *description)
+                                    : Result<RemoteRegion>(description.status());
+    if (remote)
+      for (std::uint64_t i = 1 + below(4); i > 0; --i) {
+        const Extent extent{{side(0).region.id, number_ * kArea, memory->size()}, {remote->id, 0}};
+        const auto id =
+            below(2) == 0 ? side(0).engine->write(side(0).other, extent) : side(0).engine->read(side(0).other, extent);
+        if (id) ids.push_back(*id);
+      }
+    end(1, *region, *memory);
+    memory.reset();
+    for (const TransferId id : ids) {
+      const auto done = side(0).engine->wait(id, kEver);
+      EXPECT_TRUE(done) << "it outlived its target: " << done.status().to_string();
+    }
+    if (remote) (void)side(0).engine->release(*remote);
+  }
+  // Impatiently at first, as a program that gives up and asks again.
+  void end(std::size_t which, const Region& region, std::vector<std::byte>& memory) {
+    Engine& engine = *side(which).engine;
+    Status status = engine.deregister(region, Timeout(below(3) == 0 ? 0 : 200));
+    if (status.code() == ErrorCode::not_fenced) {
+      EXPECT_NE(engine.fence_state(region), Fence::registered);
+      status = engine.deregister(region, kEver);
+    }
+    EXPECT_TRUE(status || status.code() == ErrorCode::closed || status.code() == ErrorCode::revoked)
+        << status.to_string();
+    EXPECT_EQ(engine.fence_state(region), Fence::fenced);
+    const auto mark = static_cast<std::byte>(below(256));
+    std::fill(memory.begin(), memory.end(), mark);
+    std::this_thread::yield();
+    EXPECT_TRUE(std::ranges::all_of(memory, [mark](std::byte byte) { return byte == mark; })) << "bytes after fenced";
+  }
+
+  void cancel_one() {
+    Engine& engine = *side(0).engine;
+    const auto id = engine.write(side(0).other, free_area(kArea));
+    if (!id) return;
+    const auto cancelled = engine.cancel(*id, Timeout(below(2) == 0 ? 0 : 100));
+    EXPECT_TRUE(cancelled) << cancelled.status().to_string();
+    const auto done = engine.wait(*id, kEver);
+    EXPECT_TRUE(done) << done.status().to_string();
+    if (done && !done->status) {
+      EXPECT_TRUE(done->status.code() == ErrorCode::cancelled || may_end(done->status.code()));
+    }
+  }
+  void count() {
+    RequestOptions options;
+    options.notify = notify_counter(5);
+    ++pair_->counted_tried;
+    const auto done = finish(*side(0).engine, side(0).engine->write(side(0).other, own_area(0, 8), options));
+    if (done && done->status) ++pair_->counted_ok;
+  }
+  // With an event, for which the target has 64 places that somebody must empty.
+  void tell() {
+    RequestOptions options;
+    options.notify = notify_event(9);
+    ++pair_->events_tried;
+    const auto id = side(0).engine->write(side(0).other, own_area(0, 1 + below(100)), options);
+    if (!id) return;
+    for (;;) {
+      take_events();
+      const auto done = side(0).engine->wait(*id, std::chrono::milliseconds(1));
+      if (!done && done.status().code() == ErrorCode::timed_out) continue;
+      ASSERT_TRUE(done) << done.status().to_string();
+      if (done->status) ++pair_->events_ok;
+      EXPECT_TRUE(done->status || may_end(done->status.code())) << done->status.to_string();
+      return;
+    }
+  }
+  void take_events() {
+    std::array<Notification, 8> notifications;
+    const std::size_t count = side(1).engine->poll_notifications(notifications);
+    for (std::size_t i = 0; i < count; ++i) pair_->events_seen += notifications[i].immediate == 9 ? 1 : 0;
+  }
+  void ask() {
+    Pair::Side& one = side(below(2));
+    switch (below(6)) {
+      case 0: EXPECT_LE(one.engine->metrics().transfers_in_use, 256u + 1024u); return;
+      case 1: (void)one.engine->explain(one.other); return;
+      case 2: (void)one.engine->port_counters(); return;
+      case 3: {
+        std::array<PeerEvent, 4> events;
+        (void)one.engine->poll_peer_events(events);
+        return;
+      }
+      case 4: take_events(); return (void)one.engine->wait_notification(Timeout(10));
+      default: {
+        Pair::Side& there = side(&one == &side(0) ? 1 : 0);
+        const auto again = one.engine->connect(there.engine->address(), kEver);
+        EXPECT_TRUE((again && *again == one.other) || pair_->over) << "connected to a peer that is connected";
+        (void)one.engine->writable();
+        return;
+      }
+    }
+  }
+
+  const std::shared_ptr<Pair> pair_;
+  const std::size_t number_;
+  std::mt19937_64 random_;
+};
+
+struct Kind {
+  const char* transport;
+  Progress progress;
+};
+std::ostream& operator<<(std::ostream& out, const Kind& kind) {
+  return out << kind.transport << (kind.progress == Progress::threads ? "_threads" : "_caller");
+}
+
+class RandomThreads : public testing::TestWithParam<Kind> {};
+
+std::chrono::milliseconds how_long() {
+  if (const char* seconds = std::getenv("FAIRWAY_THREADS_SECONDS"))
+    return std::chrono::seconds(std::strtol(seconds, nullptr, 10));
+  return at_length() ? std::chrono::seconds(30) : std::chrono::milliseconds(1500);
+}
+
+TEST_P(RandomThreads, KeepEveryPromiseUntilTheEnginesAreClosed) {
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + how_long();
+  std::random_device truly;
+  std::uint64_t seed = truly();
+  do {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    auto opened = Pair::open(GetParam().transport, GetParam().progress);
+    ASSERT_TRUE(opened) << opened.status().to_string();
+    const std::shared_ptr<Pair> pair = *opened;
+    std::mt19937_64 random(seed);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < kThreads; ++i)
+      threads.emplace_back([pair, i, own = random()] { Actor(pair, i, own).run(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 + random() % 250));
+    pair->over = true;
+    const std::size_t first = random() % 2;
+    std::thread other;
+    if (random() % 2 == 0) other = std::thread([&] { pair->sides[first].engine->close(); });
+    pair->sides[first].engine->close();
+    pair->sides[1 - first].engine->close();
+    if (other.joinable()) other.join();
+    for (std::thread& thread : threads) thread.join();
+
+    std::array<Completion, 64> completions;
+    while (const std::size_t count = pair->sides[0].engine->poll(completions)) {
+      for (std::size_t i = 0; i < count; ++i) ++static_cast<Told*>(completions[i].user_data)->times;
+      pair->polled += count;
+    }
+    EXPECT_EQ(pair->to_poll, pair->polled);
+    for (const auto& told : pair->told) EXPECT_EQ(told->times, 1) << "completions of one transfer";
+    EXPECT_EQ(pair->sides[0].engine->metrics().transfers_in_use, 0u);
+    EXPECT_EQ(pair->sides[1].engine->metrics().transfers_in_use, 0u);
+    std::array<Notification, 64> notifications;
+    while (const std::size_t count = pair->sides[1].engine->poll_notifications(notifications))
+      for (std::size_t i = 0; i < count; ++i) pair->events_seen += notifications[i].immediate == 9 ? 1 : 0;
+    EXPECT_GE(pair->events_seen, pair->events_ok);
+    EXPECT_LE(pair->events_seen, pair->events_tried);
+    const std::uint64_t counted = pair->sides[1].engine->counter(5);
+    EXPECT_GE(counted, pair->counted_ok);
+    EXPECT_LE(counted, pair->counted_tried);
+    ++seed;
+  } while (Clock::now() < until && !HasFailure());
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, RandomThreads,
+                         testing::Values(Kind{"loopback", Progress::threads}, Kind{"loopback", Progress::caller},
+                                         Kind{"shm", Progress::threads}, Kind{"shm", Progress::caller},
+                                         Kind{"tcp", Progress::threads}, Kind{"tcp", Progress::caller}),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace fairway::threads
