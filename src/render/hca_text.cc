@@ -123,7 +123,7 @@ std::string hca_text(const topology::Machine& machine, const RdmaDevice& device,
     if (!nic.rdma || &machine.rdma[nic.rdma.index] != &device) continue;
     if (nic.bond) {
       const topology::Bond& bond = machine.bonds[nic.bond.index];
-      const auto one = topology::bond_one_flow_gbps(bond);
+      const auto one = topology::bond_one_flow_gbps(machine, bond);
       text.row("bond", fmt::format("{} legs", bond.legs.size()),
                fmt::format("{}, {}", bond.mode.value_or("mode unknown"), bond.hash_policy.value_or("hash unknown")),
                one ? fmt::format("one flow gets one leg, {}; several queue pairs use both", gigabits(*one)) : "");

@@ -210,7 +210,7 @@ std::vector<ClassConflict> class_conflicts(const Machine& machine) {
       const auto written = recorded(machine, ends[r], ends[c]);
       if (tree.kind == PathKind::unknown || written.kind == PathKind::unknown || tree == written) continue;
       // A tree without NVLinks does not contradict a capture that has them.
-      if (written.kind == PathKind::nvlink && machine.links.empty()) continue;
+      if (written.kind == PathKind::nvlink && !has_gpu_links(machine)) continue;
       conflicts.push_back({ends[r], ends[c], tree, written});
     }
   }
