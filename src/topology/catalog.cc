@@ -106,6 +106,8 @@ constexpr auto kGpus = std::to_array<GpuGeneration>({
     {"L4", 16, 0, 0, "ConnectX-6", 100, "NVIDIA L4 datasheet"},
     {"L40S", 16, 0, 0, "ConnectX-7 or BlueField-3", 200, "NVIDIA L40S datasheet"},
     {"H20", 32, 4, 18, "ConnectX-6, ConnectX-7 or BlueField-3", 200, "NVIDIA H20 datasheet"},
+    {"H100 PCIe", 32, 4, 12, "ConnectX-7", 400, "NVIDIA H100 datasheet"},
+    {"H100 NVL", 32, 4, 12, "ConnectX-7", 400, "NVIDIA H100 datasheet"},
     {"H100", 32, 4, 18, "ConnectX-7", 400, "NVIDIA DGX H100 datasheet"},
     {"H200", 32, 4, 18, "ConnectX-7", 400, "NVIDIA DGX H200 datasheet"},
     {"H800", 32, 4, 8, "ConnectX-7", 400, "NVIDIA H800 datasheet"},

@@ -180,8 +180,14 @@ class NcclWriter {
       if (link.a != self && link.b != self) continue;
       const auto other = link.a == self ? link.b : link.a;
       const auto count = link.active ? *link.active : link.count.value_or(0);
+      if (link.kind == LinkKind::c2c && link.gbs_per_link && count > 0) {
+        auto line = element.append_child("c2c");
+        line.append_attribute("bw") = fmt::format("{:.0f}", *link.gbs_per_link * 1000).c_str();
+        line.append_attribute("count") = std::to_string(count).c_str();
+        continue;
+      }
       if (link.kind == LinkKind::c2c || count == 0) {
-        lose(fmt::format("GPU{}", gpu.ordinal), "a C2C link, or one of unknown count, is left out");
+        lose(fmt::format("GPU{}", gpu.ordinal), "a link of unknown count or rate is left out");
         continue;
       }
       const auto place = pci_of(machine_, other);

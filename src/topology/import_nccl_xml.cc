@@ -3,6 +3,7 @@
 
 #ifdef FAIRWAY_HAVE_PUGIXML
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -60,6 +61,14 @@ class NcclReader {
                            text::quote(host)));
     }
     join_links();
+    const bool classless = std::none_of(machine_.pci.begin(), machine_.pci.end(),
+                                        [](const PciDevice& device) { return device.class_code.known(); });
+    if (!machine_.pci.empty() && machine_.gpus.empty() && classless) {
+      add_note(
+          machine_, NoteKind::unknown, "",
+          fmt::format("its {} PCI devices have no class: which of them are GPUs and which NICs NCCL asks the machine",
+                      machine_.pci.size()));
+    }
     add_note(machine_, NoteKind::unknown, "",
              "this format names neither sockets nor host bridges, so NODE shows as PHB, and a switch is one node "
              "without its ports");

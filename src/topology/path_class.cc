@@ -189,6 +189,9 @@ PathMatrix path_matrix(const Machine& machine) {
     if (hardware || in_capture || (!any_rdma && !nic.rdma)) matrix.ends.push_back({NodeKind::nic, i});
   }
   if (matrix.ends.size() > kMaxMatrixEnds) matrix.ends.resize(kMaxMatrixEnds);
+  std::uint32_t nics = 0;
+  for (const auto end : matrix.ends)
+    matrix.numbers.push_back(end.kind == NodeKind::gpu ? machine.gpus[end.index].ordinal : nics++);
   const LinkTable links(machine);
   matrix.cells.resize(matrix.ends.size() * matrix.ends.size());
   for (std::size_t r = 0; r < matrix.ends.size(); ++r) {

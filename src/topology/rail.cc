@@ -91,10 +91,10 @@ RailVerdict judge_rdma(const Machine& machine, std::uint32_t index) {
     verdict.reason = fmt::format("no rail: its port is {}", *device.ports.front().state);
     return verdict;
   }
-  // libibverbs lists devices that carry neither InfiniBand nor Ethernet, and no program can use them.
-  if (up != device.ports.end() && up->link_layer && *up->link_layer != "InfiniBand" && *up->link_layer != "Ethernet" &&
-      device.transport.value_or("") != "unspecified") {
-    verdict.reason = fmt::format("no rail: its link layer is {}: neither InfiniBand nor Ethernet", *up->link_layer);
+  // libibverbs lists devices that carry neither InfiniBand nor Ethernet, and no program can use them. (EFA says
+  // "Unspecified".)
+  if (up != device.ports.end() && up->link_layer && *up->link_layer == "Unknown") {
+    verdict.reason = "no rail: its link layer is Unknown: neither InfiniBand nor Ethernet";
     return verdict;
   }
   const auto nic = nic_of(machine, index);

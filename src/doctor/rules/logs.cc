@@ -231,6 +231,29 @@ void job_network(const RuleInput& input, RuleResult& result) {
   result.add(std::move(finding));
 }
 
+void job_warnings(const RuleInput& input, RuleResult& result) {
+  const auto lines = input.facts.below("nccl.warning");
+  if (lines.empty()) {
+    if (input.facts.below("nccl").empty()) result.lacks("no log of a job (NCCL_DEBUG=INFO)");
+    return;
+  }
+  Finding finding;
+  finding.title = fmt::format("NCCL warned {} time{}: {}", lines.size(), lines.size() == 1 ? "" : "s",
+                              text::quote(lines.front().second->value, 90));
+  finding.level = Level::note;
+  for (const auto& [number, seen] : lines) {
+    const auto line = text::lower(seen->value);
+    for (const auto* word :
+         {"completion", "timeout", "timed out", "unhandled", "cuda failure", "async", "remote error"}) {
+      if (line.find(word) != std::string::npos) finding.level = Level::warning;
+    }
+    if (finding.evidence.size() < 4) finding.evidence.push_back({text::quote(seen->value, 200), seen->where});
+  }
+  finding.path = "that job";
+  finding.advice = "The first warning is usually the cause, the others follow from it.";
+  result.add(std::move(finding));
+}
+
 constexpr Rule kRules[] = {
     {"xid", Family::logs, "The driver logged an error of a GPU", "From a lost job to a lost GPU.",
      "XID lines of the kernel's log whose codes mean hardware or links.", "Depends on the code.",
@@ -254,6 +277,9 @@ constexpr Rule kRules[] = {
     {"job-on-sockets", Family::logs, "A job's log says TCP on a host that has RDMA",
      "Every byte goes through the CPU and host memory.", "NCCL's INFO lines: no device found, network Socket.",
      "Pass the devices to the container.", "NCCL's documentation", job_network},
+    {"job-warnings", Family::logs, "A job's log has NCCL's warnings", "From a retry to a job that hangs.",
+     "WARN lines of NCCL's log: a warning for completion errors, timeouts and failures, else a note.",
+     "Depends on the line.", "nccl#426, nccl#709", job_warnings},
 };
 
 }  // namespace

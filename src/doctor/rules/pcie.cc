@@ -100,7 +100,9 @@ void speed(const RuleInput& input, RuleResult& result) {
     if (!link.speed_gts || !best.speed)
       return result.lacks(link_name(machine, device, pci) + ": its speed is not recorded");
     if (*link.speed_gts <= 0 || *link.speed_gts >= *best.speed || is_emulated(machine, pci)) return;
-    const bool gpu = pci == device.pci && device.node.kind == NodeKind::gpu;
+    // The bridges inside an AMD accelerator's card idle with it.
+    const bool of_card = machine.pci[pci.index].vendor_id.value_or(0) == topology::kVendorAmd;
+    const bool gpu = device.node.kind == NodeKind::gpu && (pci == device.pci || of_card);
     const bool port_known =
         machine.pci[pci.index].parent && machine.pci[machine.pci[pci.index].parent.index].link.max_speed_gts.known();
     const bool loaded = gpu && input.facts.text(gpu_fact(machine, device.node.index, "load")) == "yes";

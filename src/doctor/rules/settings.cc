@@ -277,7 +277,7 @@ bool is_ucx_rdma(std::string_view word) {
 void rdma_disabled(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   if (rails(machine).empty()) return result.not_applicable();
-  if (!environment_known(input, result)) return;
+  if (input.facts.find("ucx.transports") == nullptr && !environment_known(input, result)) return;
   std::vector<Finding> found;
   if (const auto* set = input.facts.find("env.NCCL_IB_DISABLE"); set != nullptr && nccl_number(set->value) != 0) {
     Finding finding;
@@ -296,6 +296,19 @@ void rdma_disabled(const RuleInput& input, RuleResult& result) {
       finding.title = fmt::format("UCX_TLS={} leaves out RDMA: UCX goes by TCP", text::quote(set->value, 60));
       finding.evidence = {variable("UCX_TLS", *set)};
       finding.fix = {"unset UCX_TLS", "# or add rc: export UCX_TLS=rc,cuda_copy,cuda_ipc,sm,self"};
+      found.push_back(std::move(finding));
+    }
+  }
+  if (const auto* built = input.facts.find("ucx.transports"); built != nullptr && found.empty()) {
+    const auto words = text::split(built->value, ',');
+    const bool any =
+        std::any_of(words.begin(), words.end(), [](std::string_view one) { return is_ucx_rdma(text::trim(one)); });
+    if (!any) {
+      Finding finding;
+      finding.title = "This build of UCX has no transport over RDMA, or sees no device";
+      finding.level = Level::note;
+      finding.evidence = {{"transports: " + text::quote(built->value, 160), built->where}};
+      finding.fix = {"ucx_info -d | grep Transport; ls /dev/infiniband"};
       found.push_back(std::move(finding));
     }
   }

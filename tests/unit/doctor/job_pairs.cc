@@ -128,6 +128,25 @@ const Pair kPairs[] = {
      [] {
        return with({{"nccl.network", "IB"}});
      }},
+    {"job-warnings",
+     [] {
+       return with({{"nccl.warning.1", "NET/IB : Got completion from peer 10.0.0.2 with status=12 opcode=0"}});
+     },
+     [] {
+       return with({{"nccl.version", "2.27.3"}});
+     }},
+    {"numa-without-memory",
+     [] {
+       auto server = healthy();
+       for (auto& node : server.now.machine.numa_nodes) node.memory_bytes.set(1ULL << 38U, kSource);
+       server.now.machine.numa_nodes[1].memory_bytes.value = 0;
+       return server;
+     },
+     [] {
+       auto server = healthy();
+       for (auto& node : server.now.machine.numa_nodes) node.memory_bytes.set(1ULL << 38U, kSource);
+       return server;
+     }},
     {"run-failed",
      [] {
        auto server = healthy();

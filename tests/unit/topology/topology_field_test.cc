@@ -56,6 +56,9 @@ TEST(FieldNcclXml, C2cIsALinkToTheCpu) {
   EXPECT_EQ(*machine.gpus[0].model, "GB300");
   EXPECT_TRUE(has_gpu_links(machine));
   for (const auto& note : machine.notes) EXPECT_EQ(note.text.find("c2c"), std::string::npos) << note.text;
+  const auto written = export_nccl_xml(machine);
+  ASSERT_TRUE(written) << written.status().message();
+  EXPECT_NE(written->text.find("<c2c bw=\"400000\" count=\"1\""), std::string::npos) << written->text;
 }
 
 TEST(FieldNcclXml, NoActiveLinksAreDownNotMalformed) {
@@ -146,8 +149,7 @@ TEST(FieldHwloc, MemoryWithoutCpusHidesNoNode) {
   const auto machine =
       machine_of("cxl.xml", hwloc_of("2.0", package(0, "0x3", "0x5", 0, 2, 10) + package(1, "0xc", "0xa", 1, 3, 80)));
   ASSERT_EQ(machine.gpus.size(), 2U);
-  EXPECT_EQ(path_class(machine, {NodeKind::gpu, 0}, {NodeKind::gpu, 1})->kind, PathKind::unknown)
-      << "NVLink of this model is not recorded";
+  EXPECT_FALSE(path_class(machine, {NodeKind::gpu, 0}, {NodeKind::gpu, 1})) << "NVLink of this model is not recorded";
   EXPECT_EQ(numa_of(machine, {NodeKind::gpu, 0}), Fact<std::uint32_t>(0, Source::hwloc_xml));
   EXPECT_EQ(numa_of(machine, {NodeKind::gpu, 1}), Fact<std::uint32_t>(1, Source::hwloc_xml));
   EXPECT_TRUE(machine.numa_nodes[find_numa(machine, 2).index].cpus->empty());
@@ -331,6 +333,28 @@ TEST(FieldValues, OneConstantForRoceMtus) {
   EXPECT_EQ(roce_mtu(4191), 2048U) << "96 bytes are headers";
   EXPECT_EQ(roce_mtu(1500), 1024U);
   EXPECT_EQ(roce_mtu(300), std::nullopt);
+}
+
+TEST(FieldValues, RecordingsWriteNothingToTheTerminal) {
+#ifdef FAIRWAY_HAVE_JSON
+  Machine machine;
+  machine.name = "a\x1b]0;evil\ab\xc2\x9b\xef\xbf\xbe \xc3\xa9";
+  const auto text = write_snapshot(machine);
+  ASSERT_TRUE(text) << text.status().message();
+  const auto read = read_snapshot(*text, "x.json");
+  ASSERT_TRUE(read) << read.status().message();
+  EXPECT_EQ(read->name, "a?]0;evil?b?? \xc3\xa9");
+#endif
+}
+
+TEST(FieldValues, TheMatrixCallsGpusByTheirOwnNumbers) {
+  Machine machine;
+  for (const std::uint32_t number : {0U, 2U, 3U}) {
+    Gpu gpu;
+    gpu.ordinal = number;
+    machine.gpus.push_back(gpu);
+  }
+  EXPECT_EQ(path_matrix(machine).numbers, (std::vector<std::uint32_t>{0, 2, 3}));
 }
 
 TEST(FieldValues, TwoGpusOfOneNumberAreRefused) {
