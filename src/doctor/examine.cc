@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "doctor/cost.h"
+#include "doctor/nccl_settings.h"
 #include "doctor/rule.h"
 #include "render/words.h"
 
@@ -38,9 +39,13 @@ std::string_view to_string(Family family) {
     case Family::port: return "Ports";
     case Family::registration: return "Registration";
     case Family::cpu: return "CPUs and host memory";
-    case Family::gpu: return "GPUs and NVLink";
+    case Family::gpu: return "GPUs";
     case Family::files: return "Files and baselines";
     case Family::measured: return "Measured curves";
+    case Family::settings: return "Settings of jobs";
+    case Family::logs: return "Logs";
+    case Family::nvlink: return "NVLink";
+    case Family::nic: return "NICs";
   }
   return "";
 }
@@ -58,9 +63,9 @@ std::string_view word(const Verdict& verdict) {
 std::vector<const Rule*> all_rules() {
   std::vector<const Rule*> out;
   // Causes before their effects: the port that is down before what follows from it.
-  for (const auto family :
-       {port_rules(), bond_rules(), pcie_rules(), iommu_rules(), registration_rules(), vm_rules(), placement_rules(),
-        roce_rules(), gpu_rules(), cpu_rules(), file_rules(), measured_rules()}) {
+  for (const auto family : {port_rules(), nic_rules(), bond_rules(), pcie_rules(), iommu_rules(), registration_rules(),
+                            vm_rules(), placement_rules(), roce_rules(), settings_rules(), nvlink_rules(), gpu_rules(),
+                            logs_rules(), cpu_rules(), file_rules(), measured_rules()}) {
     for (const auto& rule : family) out.push_back(&rule);
   }
   return out;
@@ -79,7 +84,8 @@ constexpr std::size_t kMaxOfOneRule = 64;
 
 // Families whose rules check rails, and those of them that check what GPUs do over rails.
 bool is_about_rails(Family family, bool has_gpus) {
-  if (family == Family::port || family == Family::roce) return true;
+  if (family == Family::port || family == Family::nic || family == Family::roce || family == Family::settings)
+    return true;
   return has_gpus && (family == Family::placement || family == Family::registration);
 }
 
@@ -221,7 +227,7 @@ std::string rules_page() {
     out += fmt::format("\n## {}\n\n{}.\n\n- **Costs:** {}\n- **Checks:** {}\n- **Fix:** {}\n- **Source:** {}\n",
                        rule.id, rule.title, rule.effect, rule.checks, rule.fix, rule.source);
   }
-  return out;
+  return out + nccl_settings_page();
 }
 
 }  // namespace fairway::doctor

@@ -138,6 +138,7 @@ void read_pci_facts(const std::string& root, const topology::Machine& machine, F
     } else {
       facts.set(prefix + ".iommu_type", "none", folder + " has no iommu_group");
     }
+    if (read_link(root + folder + "/physfn")) facts.set(prefix + ".physfn", "yes", folder + "/physfn");
     if (const auto count = read_file(root + folder + "/sriov_numvfs", 256)) {
       facts.set(prefix + ".sriov_numvfs", std::string(text::trim(*count)), folder + "/sriov_numvfs");
     } else if (config) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -25,6 +26,14 @@ InterfaceKind kind_from(std::string_view name, std::string_view flags, bool has_
   if (name.find('.') != name.npos && has_peer) return InterfaceKind::vlan;
   if (has("SLAVE")) return InterfaceKind::physical;
   return InterfaceKind::unknown;
+}
+
+// One of "<BROADCAST,MASTER,UP>".
+bool has_flag(std::string_view flags, std::string_view flag) {
+  while (flags.starts_with('<')) flags.remove_prefix(1);
+  while (flags.ends_with('>')) flags.remove_suffix(1);
+  const auto all = text::split(flags, ',');
+  return std::find(all.begin(), all.end(), flag) != all.end();
 }
 
 NetInterface* interface_named(Machine& machine, const std::string& name) {
@@ -56,7 +65,11 @@ void learn_state(Machine& machine, NetInterface& interface, std::string_view wor
 
 void read_ip_link(std::string_view content, const std::string& place, Machine& machine) {
   NetInterface* current = nullptr;
-  for (const auto line : text::lines(content)) {
+  std::set<std::string> masters;  // interfaces with the flag MASTER
+  std::set<std::string> bonded;   // those of them that a port with the flag SLAVE belongs to
+  for (auto line : text::lines(content)) {
+    // -o writes one line for each, with \ in place of line ends; behind it are details of other words.
+    line = line.substr(0, line.find('\\'));
     const auto words = text::words(line);
     if (words.size() < 2) continue;
     const bool heading = words.size() > 3 && words[0].ends_with(':') && words[2].starts_with('<');
@@ -70,6 +83,7 @@ void read_ip_link(std::string_view content, const std::string& place, Machine& m
     current = interface_named(machine, name);
     if (current == nullptr) return;
     if (current->kind == InterfaceKind::unknown) current->kind = kind_from(name, words[2], has_peer);
+    if (has_flag(words[2], "MASTER")) masters.insert(name);
     current->carrier.learn(words[2].find("LOWER_UP") != words[2].npos, Source::ip_link);
     for (std::size_t i = 3; i + 1 < words.size(); ++i) {
       const auto value = words[i + 1];
@@ -78,10 +92,19 @@ void read_ip_link(std::string_view content, const std::string& place, Machine& m
         if (mtu) current->mtu.learn(*mtu, Source::ip_link);
       } else if (words[i] == "master") {
         current->master.learn(text::quote(value), Source::ip_link);
+        if (has_flag(words[2], "SLAVE")) bonded.insert(text::quote(value));
       } else if (words[i] == "state") {
         learn_state(machine, *current, value, Source::ip_link, place);
       }
     }
+  }
+  // A VRF has the flag too; the ports of a bond have one of their own.
+  for (auto& interface : machine.interfaces) {
+    const bool has_ports = std::any_of(machine.interfaces.begin(), machine.interfaces.end(),
+                                       [&](const auto& one) { return one.master.value_or("") == interface.name; });
+    if (masters.contains(interface.name) && has_ports && !bonded.contains(interface.name) &&
+        interface.kind == InterfaceKind::bond)
+      interface.kind = InterfaceKind::other;
   }
 }
 

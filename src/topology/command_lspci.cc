@@ -37,13 +37,16 @@ std::optional<std::uint32_t> class_from(std::string_view words) {
 }
 
 std::optional<std::uint32_t> vendor_from(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 6> kVendors{{
+  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 9> kVendors{{
       {"Mellanox Technologies", kVendorMellanox},
       {"NVIDIA Corporation", kVendorNvidia},
       {"Advanced Micro Devices, Inc. [AMD/ATI]", kVendorAmd},
       {"Amazon.com, Inc.", kVendorAmazon},
       {"Red Hat, Inc.", kVendorVirtio},
       {"Intel Corporation", 0x8086},
+      {"Habana Labs", kVendorHabana},
+      {"MetaX", kVendorMetax},
+      {"Google, Inc.", kVendorGoogle},
   }};
   for (const auto& [known, id] : kVendors) {
     if (name.starts_with(known)) return id;
@@ -125,6 +128,13 @@ void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, M
       model = text::trim(model.substr(0, model.size() - 11));
     }
     if (const auto id = vendor_from(model)) device.vendor_id.learn(*id, kLspci);
+    // "NVIDIA Corporation Device 31c2": pci.ids has no name for it.
+    if (const auto at = model.rfind(" Device "); at != model.npos && device.vendor_id && model.size() == at + 12) {
+      if (const auto id = text::to_hex(model.substr(at + 8))) {
+        device.device_id.learn(static_cast<std::uint32_t>(*id), kLspci);
+        model = model.substr(0, at + 7);
+      }
+    }
     // An lspci older than the device knows its vendor alone: "NVIDIA Corporation Device".
     const bool unnamed = model.ends_with(" Device") && device.vendor_id && device.device_id;
     const auto by_ids = unnamed ? pci_device_name(*device.vendor_id, *device.device_id) : std::nullopt;
@@ -182,6 +192,8 @@ void read_lspci(std::string_view content, const std::string& place, Machine& mac
       const auto node = text::to_u32(text::trim(trimmed.substr(10)));
       if (node && *node <= 4095) device.numa_node.learn(*node, kLspci);
     }
+    if (const auto at = trimmed.find("SMDL="); at != trimmed.npos)
+      device.purpose.learn(text::quote(text::trim(trimmed.substr(at + 5)), 40), kLspci);
     if (trimmed.starts_with("Kernel driver in use:"))
       device.driver.learn(text::quote(text::trim(trimmed.substr(21))), kLspci);
   }
