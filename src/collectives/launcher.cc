@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/alarms.h"
+#include "collectives/tag.h"
 
 extern "C" char** environ;  // NOLINT(readability-redundant-declaration)
 
@@ -120,7 +120,7 @@ std::string slurm_job(const Reader& from) {
 // All compute the same port, and the steps of a host mostly different ones.
 std::string slurm_first(const Reader& from) {
   const std::string first = first_host(from.text("SLURM_STEP_NODELIST"));
-  return first.empty() ? "" : fmt::format("{}:{}", first, 20000 + tag_of(slurm_step(from), 0) % 10000);
+  return first.empty() ? "" : fmt::format("{}:{}", first, 20000 + hash_of(slurm_step(from)) % 10000);
 }
 
 constexpr Manager kOpenMpi{"Open MPI",

@@ -17,8 +17,8 @@
 
 #include "fairway/collectives.h"
 
-#include "collectives/alarms.h"
 #include "collectives/launcher.h"
+#include "collectives/tag.h"
 
 namespace fairway::collectives {
 namespace {
@@ -95,7 +95,7 @@ Result<MeetingPlace> MeetingPlace::open(const std::string& job, int rank, Time d
   if (::lstat(own.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() ||
       (found.st_mode & 077) != 0)
     return Status(ErrorCode::access_denied, fmt::format("{} is not this user's alone: remove it", own.string()));
-  return MeetingPlace(own / fmt::format("job-{:016x}{:016x}", tag_of(job, 0), tag_of(job, 1)), rank, deadline,
+  return MeetingPlace(own / fmt::format("job-{:016x}{:016x}", hash_of(job), hash_of(job + "/2")), rank, deadline,
                       std::move(stop));
 }
 
