@@ -10,6 +10,7 @@
 
 #include "command.h"
 #include "interrupt.h"
+#include "sys/own_folder.h"
 #include "words.h"
 
 namespace fairway::tool {
@@ -58,6 +59,9 @@ Exit run_who_hangs(Tool& tool, const WhoHangsOptions& options) {
             "{} ranks of collectives here, none has waited for {:g} s\n",
             std::count_if(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.lives && rank.stream < 0; }),
             options.after);
+      for (const auto& folder : sys::foreign_folders("/dev/shm"))
+        text += fmt::format("note: {} is another user's: your ranks tell where they are in the next free one\n",
+                            folder.string());
       const Exit printed = tool.print(text);
       return Interrupt::came() ? Exit::interrupted : verdicts.empty() ? printed : Exit::failed;
     }

@@ -9,6 +9,7 @@
 
 #include "collectives/gpu_plan.h"
 #include "collectives/wire.h"
+#include "sys/fd.h"
 
 namespace fairway::collectives {
 
@@ -19,6 +20,7 @@ struct ProgressWords {
   std::uint64_t group = 0;  // the same on all ranks of a communicator, and on no other
   std::uint64_t process = 0;
   std::uint64_t started = 0;  // ProcessFacts::started: a later process may have the same number
+  std::uint64_t space = 0;    // process_namespace(), in which that number means this process
   std::int32_t rank = 0, size = 0;
   char name[128] = {};
   std::atomic<std::uint64_t> operation{0};  // the newest that it has entered
@@ -61,6 +63,7 @@ class ProgressFile {
   ProgressWords* words_ = &own_;
   ProgressPages* pages_ = nullptr;  // mapped
   std::string path_;
+  sys::Fd file_;  // locked as long as this lives: processes of other PID namespaces see that
 };
 
 }  // namespace fairway::collectives
