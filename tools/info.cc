@@ -6,13 +6,13 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "fairway/fairway.h"
 
+#include "bench_rows.h"
 #include "command.h"
 #include "help.h"
 #include "variables.h"
@@ -113,20 +113,16 @@ Exit info(Tool& tool, bool as_json, bool every) {
   const auto ways = transports();
   const auto all_limits = limits();
   if (as_json) {
-    nlohmann::ordered_json out;
-    out["version"] = version();
-    out["features"] = features();
-    out["variables"] = nlohmann::ordered_json::array();
-    for (const Set& each : set)
-      out["variables"].push_back({{"name", each.name}, {"value", each.value}, {"note", each.note}});
-    out["transports"] = nlohmann::ordered_json::array();
+    std::vector<bench::Fields> rows;
+    const auto add = [&](const char* kind, const std::string& name, const std::string& value, const std::string& note) {
+      rows.push_back({{"kind", kind, true}, {"name", name, true}, {"value", value, true}, {"note", note, true}});
+    };
+    add("build", "version", std::string(version()), std::string(features()));
+    for (const Set& each : set) add("variable", each.name, each.value, each.note);
     for (const Way& each : ways)
-      out["transports"].push_back(
-          {{"name", each.name}, {"works", each.works.is_ok()}, {"why_not", each.works.message()}});
-    out["limits"] = nlohmann::ordered_json::array();
-    for (const Limit& each : all_limits)
-      out["limits"].push_back({{"name", each.name}, {"value", each.value}, {"note", each.note}});
-    return tool.print(out.dump(2) + "\n");
+      add("transport", each.name, each.works ? "works" : "does not work", each.works.message());
+    for (const Limit& each : all_limits) add("limit", each.name, each.value, each.note);
+    return tool.print(bench::json_of("fairway-info", "fairway info", rows));
   }
   std::string text = fmt::format("fairway {}\nbuilt with {}\n\nVariables that are set\n", version(), features());
   if (set.empty()) text += "  none\n";

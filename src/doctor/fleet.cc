@@ -278,7 +278,8 @@ Fleet compare_fleet(std::span<const Node> nodes) {
 }
 
 int exit_code(const Fleet& fleet, std::span<const Node> nodes) {
-  int code = fleet.deviations.empty() && fleet.undecided.empty() ? 0 : 1;
+  const bool nothing_compared = nodes.size() > 1 && fleet.compared == 0;
+  int code = fleet.deviations.empty() && fleet.undecided.empty() && !nothing_compared ? 0 : 1;
   for (const auto& node : nodes) code = std::max(code, exit_code(node.report.verdict));
   return code;
 }
