@@ -46,6 +46,7 @@ std::vector<Measurement> read_perftest(const topology::Machine& machine, std::st
   double unit = 0;  // Gb/s for one of the table's units
   std::size_t number = 0;
   bool gpu_memory = false;
+  bool both = false;
   for (const auto line : text::lines(content)) {
     ++number;
     // Words about GPUs come before the test's heading.
@@ -66,6 +67,8 @@ std::vector<Measurement> read_perftest(const topology::Machine& machine, std::st
       now.program = now.operation == Operation::write  ? "ib_write_bw"
                     : now.operation == Operation::read ? "ib_read_bw"
                                                        : "ib_send_bw";
+      both = line.find("Bidirectional") != line.npos;
+      if (both) now.program += " -b";
       now.gpu_memory = gpu_memory;
       gpu_memory = false;
       unit = 0;
@@ -96,7 +99,7 @@ std::vector<Measurement> read_perftest(const topology::Machine& machine, std::st
     if (!bytes || !iterations || !average || !is_rate(*average)) continue;
     auto row = now;
     row.bytes = *bytes;
-    row.gbps = *average * unit;
+    row.gbps = *average * unit / (both ? 2 : 1);  // -b prints the sum of both ways
     row.where = fmt::format("{}:{}", name, number);
     place(machine, gpu, row);
     rows.push_back(std::move(row));
@@ -161,9 +164,19 @@ std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std:
   for (const auto line : text::lines(content)) {
     ++number;
     const auto words = text::words(line);
+    if (line.find("_ERROR_") != line.npos || line.starts_with("ERROR")) {
+      Measurement row;
+      row.program = "nvbandwidth";
+      row.operation = Operation::copy;
+      row.failed = true;
+      row.problem = text::quote(text::trim(line), 200);
+      row.where = fmt::format("{}:{}", name, number);
+      rows.push_back(std::move(row));
+    }
     if (line.find("(column) bandwidth") != line.npos) {
       // "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)"; "<-": the column's memory goes to the row
-      in_table = line.find("GB/s") != line.npos;
+      // "<->": the sum of both ways, which says nothing of one
+      in_table = line.find("GB/s") != line.npos && line.find("<->") == line.npos;
       from_cpu = line.find("CPU(row)") != line.npos;
       reversed = line.find("<-") != line.npos;
       by_kernel = line.find(" SM ") != line.npos;

@@ -54,8 +54,9 @@ void learn_state(Machine& machine, NetInterface& interface, std::string_view wor
 
 }  // namespace
 
-void read_ip_link(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ip_link(std::string_view content, const std::string& place, Machine& machine) {
   NetInterface* current = nullptr;
+  std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
     if (words.size() < 2) continue;
@@ -68,7 +69,8 @@ void read_ip_link(std::string_view content, const std::string& place, Machine& m
     }
     const auto [name, has_peer] = split_peer(words[1].substr(0, words[1].size() - 1));
     current = interface_named(machine, name);
-    if (current == nullptr) return;
+    if (current == nullptr) return read;
+    ++read;
     if (current->kind == InterfaceKind::unknown) current->kind = kind_from(name, words[2], has_peer);
     current->carrier.learn(words[2].find("LOWER_UP") != words[2].npos, Source::ip_link);
     for (std::size_t i = 3; i + 1 < words.size(); ++i) {
@@ -83,15 +85,18 @@ void read_ip_link(std::string_view content, const std::string& place, Machine& m
       }
     }
   }
+  return read;
 }
 
-void read_ip_brief(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ip_brief(std::string_view content, const std::string& place, Machine& machine) {
+  std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
     if (words.size() < 2) continue;
     const auto [name, has_peer] = split_peer(words[0]);
     auto* interface = interface_named(machine, name);
-    if (interface == nullptr) return;
+    if (interface == nullptr) return read;
+    ++read;
     if (interface->kind == InterfaceKind::unknown) interface->kind = kind_from(name, "", has_peer);
     learn_state(machine, *interface, words[1], Source::ip_addr, place);
     std::vector<std::string> addresses;
@@ -104,6 +109,7 @@ void read_ip_brief(std::string_view content, const std::string& place, Machine& 
     interface->has_address.learn(!addresses.empty(), Source::ip_addr);
     if (!addresses.empty()) interface->addresses.learn(std::move(addresses), Source::ip_addr);
   }
+  return read;
 }
 
 }  // namespace fairway::topology
