@@ -9,6 +9,8 @@ constexpr Variable kVariables[] = {
     {"FAIRWAY_CUDA_DRIVER", kLibrary, "libcuda.so.1", "the CUDA driver's library; /none: no GPU"},
     {"FAIRWAY_LIBFABRIC", kLibrary, "libfabric.so.1", "the library of the transport fabric"},
     {"FAIRWAY_NCCL_LIBRARY", kLibrary, "libnccl.so.2", "NCCL's library, for collectives that NCCL does faster"},
+    {"FAIRWAY_NVML", kLibrary, "libnvidia-ml.so.1",
+     "NVML's library, asked about GPUs that are hidden from the process"},
     {"FAIRWAY_JOB", kJobs, "the launcher's job", "the job's name, where ranks of one host start by themselves"},
     {"FAIRWAY_JOB_KEY", "jobs, NCCL plugin, Python", "none", "the job's secret; needed beyond one host"},
     {"FAIRWAY_MASTER", kJobs, "rank 0's host", "HOST[:PORT] at which the ranks of a job meet"},
