@@ -408,7 +408,7 @@ MUTANTS = [
            "    if (link.state == PlannedLinks::State::free || !ending.shared",
            "    if (link.state != PlannedLinks::State::up || !ending.shared", "conformance_test@FabricEnds.*"),
     Mutant("a frame that finds no room keeps the credit update", "src/transport/fabric/lane_send.cc",
-           "  if (result != 0) credits_ = before;\n", "", "conformance_test@FabricEnds.*"),
+           "  if (result != 0) credits_ = before;", "  if (result == 1) credits_ = before;", "conformance_test@FabricEnds.*"),
     Mutant("a message that is handed over overtakes those that are queued", AT_ONCE,
            "  if (broken_ || !urgent_.empty() || ordered_in_bulk_ > 0) return AtOnce::later;\n  {\n    const Touch touch(*pair_);\n    if (!touch.allowed() ||",
            "  if (broken_) return AtOnce::later;\n  {\n    const Touch touch(*pair_);\n    if (!touch.allowed() ||",

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -273,6 +274,60 @@ TEST_F(Ends, AnRdmaCmPairIsToldTheSameTimeAsAnyOther) {
   state.state = abi::kReadyToReceive;
   ASSERT_TRUE((*pair)->follow(state, abi::kMaskState | abi::kMaskMinRnrTimer));
   EXPECT_EQ(nic::counts().rnr_timer.load(), 12);
+}
+
+// Another link of its port has read the address again, before the peer answered this one.
+TEST_F(Ends, WhoseAddressWentBeforeTheAnswerCameAreNotConnectedFromTheOther) {
+  VerbsOptions options;
+  options.library = nic::library();
+  options.rdma.queue_pairs = 2;
+  RegionTable there_table(16);
+  std::array<std::unique_ptr<VerbsTransport>, 2> sides;
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    options.rdma.devices = {i == 0 ? "nic0" : "nic1"};
+    sides[i] = std::make_unique<VerbsTransport>(i == 0 ? table_ : there_table, runtime_, options);
+    ASSERT_TRUE(sides[i]->open() && sides[i]->attach(task_));
+    ASSERT_TRUE(sides[i]->connect(1, i == 0 ? Role::initiator : Role::acceptor));
+  }
+  using Kind = PlannedHandshake::Kind;
+  const auto said = [&](VerbsTransport& by) {
+    std::vector<std::pair<PlannedHandshake, std::vector<std::byte>>> all;
+    std::array<Event, 16> events;
+    for (const Event& each : std::span(events).first(by.poll(events, runtime_.clock.now()))) {
+      if (each.kind != EventKind::exchange) continue;
+      auto message = decode_planned(each.bytes, kVersion, "verbs");
+      EXPECT_TRUE(message) << message.status().to_string();
+      all.emplace_back(*message, std::vector(each.bytes.begin(), each.bytes.end()));
+    }
+    return all;
+  };
+  std::vector<std::byte> answer;  // to the first link
+  PlannedHandshake gone;          // of the second
+  bool again = false;
+  std::string why;
+  ASSERT_TRUE(until([&] {
+    if (!why.empty()) return true;
+    for (const auto& [message, bytes] : said(*sides[0])) {
+      if (message.kind == Kind::closed && message.link == 0) why = message.reason;
+      again |= message.kind == Kind::open && message.attempt == 2;
+      sides[1]->exchange(1, bytes);
+    }
+    for (const auto& [message, bytes] : said(*sides[1])) {
+      if (message.kind == Kind::accept && message.link == 0) answer = bytes;
+      if (message.kind == Kind::plan) sides[0]->exchange(1, bytes);
+      if (message.kind != Kind::accept || message.link != 1 || message.attempt != 1) continue;
+      gone.kind = Kind::closed;
+      gone.token = message.token;
+      gone.link = gone.attempt = 1;
+      nic::readdress("nic0", std::uint8_t{5});
+      sides[0]->exchange(1, encode(gone, kVersion));
+    }
+    if (again && !answer.empty()) sides[0]->exchange(1, std::exchange(answer, {}));
+    return !why.empty();
+  }));
+  EXPECT_TRUE(says(why, "its address changed from 10.0.0.1 to 10.5.0.1")) << why;
+  for (const auto& each : sides) each->close();
+  nic::readdress("nic0", std::uint8_t{0});
 }
 
 }  // namespace
