@@ -29,7 +29,7 @@ void Group::in_turn(std::function<Status(Communicator&)> call, bool is_short) {
   Status status;
   CollectiveFailure failure;
   {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     status = call(*communicator_);
     if (!status) failure = communicator_->failure();
     const std::lock_guard lock(mutex_);
