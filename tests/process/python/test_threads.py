@@ -19,7 +19,7 @@ import numpy as np
 from support import Pair
 
 LONG = bool(os.environ.get("FAIRWAY_LONG"))
-ROUNDS, TURNS, THREADS = (200, 2000, 6) if LONG else (6, 150, 4)
+ROUNDS, TURNS, THREADS = (40, 2000, 6) if LONG else (6, 150, 4)
 
 
 class AtRandom:
