@@ -97,6 +97,12 @@ typedef struct {
 typedef struct {
   uint32_t slot, generation;
 } fairway_remote_id;
+typedef struct {
+  uint32_t slot, generation;
+} fairway_queue; /* a completion queue */
+typedef struct {
+  uint32_t slot, generation, first, count; /* a range of immediates */
+} fairway_counters;
 
 /* ---- engines ---- */
 typedef struct fairway_engine fairway_engine;
@@ -236,6 +242,7 @@ typedef struct {
   int32_t priority, deliver;
   fairway_callback callback;
   void* user_data;
+  fairway_queue queue; /* TO_POLL: whose fairway_poll_queue gets it; zeros: fairway_poll */
 } fairway_request;
 void fairway_request_init(fairway_request*);
 /* Takes requests in order, all with the first one's struct_size; how many is *taken. FAIRWAY_OK with fewer: full. */
@@ -253,6 +260,10 @@ fairway_code fairway_wait_all(fairway_engine*, const fairway_transfer* ids, size
 fairway_code fairway_flush(fairway_engine*, fairway_peer, int64_t timeout_us, fairway_error**);
 fairway_code fairway_drain(fairway_engine*, int64_t timeout_us, fairway_error**); /* of all peers */
 size_t fairway_poll(fairway_engine*, fairway_completion*, size_t count);
+fairway_code fairway_make_queue(fairway_engine*, uint32_t capacity, fairway_queue*, fairway_error**);
+fairway_code fairway_end_queue(fairway_engine*, fairway_queue, fairway_error**);
+size_t fairway_poll_queue(fairway_engine*, fairway_queue, fairway_completion*, size_t count);
+fairway_code fairway_wait_queue(fairway_engine*, fairway_queue, int64_t timeout_us, fairway_error**);
 int fairway_fd(fairway_engine*);
 typedef struct {
   size_t struct_size;
@@ -272,6 +283,11 @@ fairway_code fairway_wait_notification(fairway_engine*, int64_t timeout_us, fair
 uint64_t fairway_counter(fairway_engine*, uint32_t immediate);
 fairway_code fairway_wait_counter(fairway_engine*, uint32_t immediate, uint64_t at_least, int64_t timeout_us,
                                   fairway_error**);
+/* first -1: any that are free. */
+fairway_code fairway_make_counters(fairway_engine*, uint32_t count, int64_t first, fairway_counters*, fairway_error**);
+fairway_code fairway_release_counters(fairway_engine*, const fairway_counters*, fairway_error**);
+size_t fairway_poll_counters(fairway_engine*, const fairway_counters*, fairway_notification*, size_t count);
+fairway_code fairway_wait_counters(fairway_engine*, const fairway_counters*, int64_t timeout_us, fairway_error**);
 
 /* ---- kernels and streams (docs/cuda.md) ---- */
 typedef struct {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,7 +42,8 @@ struct PeerEvent {
 // Result of Engine::submit.
 struct Submitted {
   std::size_t taken = 0;  // requests accepted, from the first on
-  // When fewer were accepted than offered. ok: the queue is full until writable(). Else: why [taken] is invalid.
+  // When fewer were accepted than offered. ok: the queue is full until writable(). queue_full: the queue that [taken]
+  // names (RequestOptions::queue) is. Else: why [taken] is invalid.
   Status status;
 };
 
@@ -59,6 +61,13 @@ enum class Fence : std::uint8_t {
   pending,     // it was, or close(), and somebody may still access the memory
   fenced,      // nothing accesses it any more: it may be reused
   unknown,     // never a region of this engine
+};
+
+// Immediates `first` to `first + count - 1`, whose counters and events are their owner's alone.
+struct CounterSpace {
+  CounterSpaceId id;
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
 };
 
 // A communication endpoint. A process usually has one. All calls are thread-safe. Every call that waits takes a timeout
@@ -185,6 +194,16 @@ class FAIRWAY_API Engine {
   // Stores completions of transfers with Deliver::to_poll and returns how many. With Progress::caller it also makes
   // progress.
   std::size_t poll(std::span<Completion> completions);
+  // Completion queues keep apart what two parts of a program wait for, such as two libraries that share this engine:
+  // the completion of a transfer that names a queue comes by poll(queue, ...) and by nothing else. Any thread may make
+  // any of these calls, several may poll one queue. At most 64 queues. `capacity`: transfers that may name it and are
+  // not collected yet; a request beyond it gets queue_full.
+  Result<QueueId> make_queue(std::uint32_t capacity);
+  std::size_t poll(QueueId queue, std::span<Completion> completions);  // as poll(); 0 also when there is no such queue
+  // Waits until poll(queue, ...) may return something. not_found: it has ended. fd() tells nothing of these queues.
+  Status wait(QueueId queue, Timeout timeout = kForever);
+  // Refused (invalid_argument) while transfers that name it are in flight or not collected; close() completes them.
+  Status end_queue(QueueId queue);
   // A descriptor for poll(2), epoll or an event loop. It is readable when poll(), poll_notifications() or
   // poll_peer_events() may return something, or a counter has grown; with Progress::caller also when poll() should run,
   // for arrived data or an expired timer. A signal does not wake it. After a wake-up call all three until they return
@@ -202,6 +221,18 @@ class FAIRWAY_API Engine {
   // How many notifications of kind `counter` with this immediate have arrived, from all peers, since the engine opened.
   [[nodiscard]] std::uint64_t counter(std::uint32_t immediate) const;
   Status wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout = kForever);
+  // Takes immediates that nobody else of this engine gets: those from `first` on, or without it any that are free.
+  // Their counters begin at 0 and are read by counter() and wait_counter(); their events come by
+  // poll_notifications(space,
+  // ...) alone, and hold the same credits as others (notifications_per_peer), so poll them. Any thread. Errors:
+  // already_exists, which names the range that overlaps, or the counter in it that has counted before;
+  // resource_exhausted: all spaces together have more counters than max_counters, or they are more than 64.
+  Result<CounterSpace> make_counters(std::uint32_t count, std::optional<std::uint32_t> first = {});
+  // Events that were not polled are dropped. What arrives later with these immediates is nobody's: it counts and queues
+  // as any, so first make sure that peers send none. Not in a callback.
+  Status release_counters(CounterSpaceId space);
+  std::size_t poll_notifications(CounterSpaceId space, std::span<Notification> notifications);
+  Status wait_notification(CounterSpaceId space, Timeout timeout);  // not_found: it was released
 
   // ---- introspection ----
   Result<Explanation> explain(const Request& request) const;  // the path it would take now

@@ -29,6 +29,9 @@ using TransferId = SlotId<struct TransferOfId>;
 using RegionId = SlotId<struct RegionOfId>;
 // A peer's region, imported into this engine. Valid for the PeerId it was imported from.
 using RemoteRegionId = SlotId<struct RemoteRegionOfId>;
+// A completion queue, from Engine::make_queue, and a range of immediates, from Engine::make_counters.
+using QueueId = SlotId<struct QueueOfId>;
+using CounterSpaceId = SlotId<struct CounterSpaceOfId>;
 // A region that kernels of this process can access, from Engine::map. Ids are never reused.
 using MappingId = NumberId<struct MappingOfId>;
 

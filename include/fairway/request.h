@@ -114,6 +114,7 @@ struct RequestOptions {
   bool local_completion = false;
   Priority priority = Priority::normal;  // among the transfers to one peer that wait for queue space
   Deliver deliver = Deliver::to_wait;
+  QueueId queue = {};  // with Deliver::to_poll: the queue whose poll(queue, ...) gets it, in place of poll()
   CompletionCallback callback = nullptr;  // with Deliver::to_callback
   void* user_data = nullptr;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -44,6 +45,8 @@ fairway_engine* make_handle(std::shared_ptr<Engine> engine);
 // Null: out keeps its defaults.
 Status read_engine_options(const fairway_options* given, EngineOptions& out);
 Status read_remote(const fairway_remote_region* given, RemoteRegion& out);
+// The size of a request in the first version, which had no queue.
+inline constexpr std::size_t kFirstRequest = offsetof(fairway_request, queue);
 // Converts a request. `out` borrows what `given` points at. The caller still owns the data of its callback.
 Status read_request(const fairway_request& given, Request& out);
 // Ok when a struct of that size can be converted; otherwise "the struct fairway_x has 12 bytes ...".

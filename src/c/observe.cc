@@ -64,7 +64,7 @@ FAIRWAY_API fairway_code fairway_explain_request(fairway_engine* engine, const f
       [&](Engine& on) -> Status {
         fairway_request in;
         fairway_request_init(&in);
-        if (Status status = read_struct(given, in); !status) return status;
+        if (Status status = read_struct(given, in, kFirstRequest); !status) return status;
         Request request;
         if (Status status = read_request(in, request); !status) return status;
         request.options.deliver = Deliver::to_wait;  // a plan delivers nothing

@@ -71,6 +71,22 @@ Status read_layout(const fairway_request& in, Layout& out) {
   return {ErrorCode::invalid_argument, "a request has a count but the array it counts is null"};
 }
 
+template <class Poll>
+std::size_t poll_some(fairway_engine* engine, fairway_completion* completions, std::size_t count, const Poll& poll) {
+  if (engine == nullptr || (completions == nullptr && count != 0)) return 0;
+  std::array<Completion, 32> done;
+  std::size_t stored = 0;
+  for (;;) {
+    const std::size_t found = poll(engine->engine, std::span(done).first(std::min(done.size(), count - stored)));
+    for (std::size_t i = 0; i < found; ++i) completions[stored++] = completion_of(done[i], done[i].user_data);
+    if (found < done.size() || stored == count) return stored;
+  }
+}
+
+CounterSpaceId space_of(const fairway_counters& in) {
+  return {in.slot, in.generation};
+}
+
 bool is_value(std::int32_t value, std::int32_t last) {
   return value >= 0 && value <= last;
 }
@@ -107,6 +123,7 @@ Status read_request(const fairway_request& in, Request& out) {
   options.priority = static_cast<Priority>(in.priority);
   options.deliver = static_cast<Deliver>(in.deliver);
   options.user_data = in.user_data;
+  options.queue = id<QueueId>(in.queue);
   return {};
 }
 
@@ -138,7 +155,7 @@ FAIRWAY_API fairway_code fairway_submit(fairway_engine* engine, const fairway_re
           const auto* given = reinterpret_cast<const fairway_request*>(next);
           if (given->struct_size != size)
             return {ErrorCode::invalid_argument, "the requests of one call have different struct_size"};
-          if (Status status = read_struct(given, in); !status) return status;
+          if (Status status = read_struct(given, in, kFirstRequest); !status) return status;
           Request request;
           if (Status status = read_request(in, request); !status) return status;
           std::unique_ptr<Callback> callback;
@@ -205,14 +222,30 @@ FAIRWAY_API fairway_code fairway_drain(fairway_engine* engine, int64_t timeout_u
   return with(engine, error, [&](Engine& on) { return on.drain(timeout_of(timeout_us)); });
 }
 FAIRWAY_API size_t fairway_poll(fairway_engine* engine, fairway_completion* completions, size_t count) {
-  if (engine == nullptr || (completions == nullptr && count != 0)) return 0;
-  std::array<Completion, 32> done;
-  std::size_t stored = 0;
-  for (;;) {
-    const std::size_t found = engine->engine.poll(std::span(done).first(std::min(done.size(), count - stored)));
-    for (std::size_t i = 0; i < found; ++i) completions[stored++] = completion_of(done[i], done[i].user_data);
-    if (found < done.size() || stored == count) return stored;
-  }
+  return poll_some(engine, completions, count, [](Engine& on, std::span<Completion> some) { return on.poll(some); });
+}
+FAIRWAY_API fairway_code fairway_make_queue(fairway_engine* engine, uint32_t capacity, fairway_queue* out,
+                                            fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) {
+        const auto made = on.make_queue(capacity);
+        if (made) *out = id<fairway_queue>(*made);
+        return made.status();
+      },
+      out);
+}
+FAIRWAY_API fairway_code fairway_end_queue(fairway_engine* engine, fairway_queue queue, fairway_error** error) {
+  return with(engine, error, [&](Engine& on) { return on.end_queue(id<QueueId>(queue)); });
+}
+FAIRWAY_API size_t fairway_poll_queue(fairway_engine* engine, fairway_queue queue, fairway_completion* completions,
+                                      size_t count) {
+  return poll_some(engine, completions, count,
+                   [queue](Engine& on, std::span<Completion> some) { return on.poll(id<QueueId>(queue), some); });
+}
+FAIRWAY_API fairway_code fairway_wait_queue(fairway_engine* engine, fairway_queue queue, int64_t timeout_us,
+                                            fairway_error** error) {
+  return with(engine, error, [&](Engine& on) { return on.wait(id<QueueId>(queue), timeout_of(timeout_us)); });
 }
 FAIRWAY_API int fairway_fd(fairway_engine* engine) {
   return engine == nullptr ? -1 : engine->engine.fd();
@@ -245,6 +278,34 @@ FAIRWAY_API uint64_t fairway_counter(fairway_engine* engine, uint32_t immediate)
 FAIRWAY_API fairway_code fairway_wait_counter(fairway_engine* engine, uint32_t immediate, uint64_t at_least,
                                               int64_t timeout_us, fairway_error** error) {
   return with(engine, error, [&](Engine& on) { return on.wait_counter(immediate, at_least, timeout_of(timeout_us)); });
+}
+FAIRWAY_API fairway_code fairway_make_counters(fairway_engine* engine, uint32_t count, int64_t first,
+                                               fairway_counters* out, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) -> Status {
+        if (first < -1 || first > UINT32_MAX)
+          return {ErrorCode::invalid_argument, "a counter space begins at an immediate of 32 bits, or at -1: any"};
+        const auto made = first < 0 ? on.make_counters(count) : on.make_counters(count, static_cast<uint32_t>(first));
+        if (made) *out = {made->id.slot, made->id.generation, made->first, made->count};
+        return made.status();
+      },
+      out);
+}
+FAIRWAY_API fairway_code fairway_release_counters(fairway_engine* engine, const fairway_counters* space,
+                                                  fairway_error** error) {
+  return with(
+      engine, error, [&](Engine& on) { return on.release_counters(space_of(*space)); }, space);
+}
+FAIRWAY_API size_t fairway_poll_counters(fairway_engine* engine, const fairway_counters* space,
+                                         fairway_notification* notes, size_t count) {
+  if (engine == nullptr || space == nullptr || (notes == nullptr && count != 0)) return 0;
+  return engine->engine.poll_notifications(space_of(*space), {reinterpret_cast<Notification*>(notes), count});
+}
+FAIRWAY_API fairway_code fairway_wait_counters(fairway_engine* engine, const fairway_counters* space,
+                                               int64_t timeout_us, fairway_error** error) {
+  return with(
+      engine, error, [&](Engine& on) { return on.wait_notification(space_of(*space), timeout_of(timeout_us)); }, space);
 }
 
 }  // extern "C"

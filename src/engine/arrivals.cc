@@ -1,6 +1,7 @@
 #include "engine/arrivals.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 namespace fairway::engine {
@@ -8,15 +9,19 @@ namespace {
 
 constexpr std::uint64_t kMostNotifications = 8192;
 
+std::uint32_t shared_by_peers(const EngineOptions& options) {
+  return static_cast<std::uint32_t>(
+      std::min(std::uint64_t{options.max_peers} * options.notifications_per_peer, kMostNotifications));
+}
+
 }  // namespace
 
 Arrivals::Arrivals(const EngineOptions& options, const Workers& workers, Waiting& waiting)
     : workers_(workers),
       waiting_(waiting),
-      notifications_(options.max_peers,
-                     static_cast<std::uint32_t>(std::min(
-                         std::uint64_t{options.max_peers} * options.notifications_per_peer, kMostNotifications))),
-      counters_(options.max_counters),
+      spaces_(options.max_counters, NotificationQueue::room(options.max_peers, shared_by_peers(options))),
+      notifications_(options.max_peers, shared_by_peers(options), &spaces_),
+      counters_(options.max_counters, &spaces_),
       polled_(options.max_peers) {}
 
 void Arrivals::return_credits(PeerId peer) {
@@ -42,23 +47,58 @@ void Arrivals::return_credits(PeerId peer) {
   });
 }
 
-std::size_t Arrivals::poll(std::span<Notification> notifications) {
-  (void)waiting_.drive_before_poll(!notifications.empty() && !notifications_.empty());
+template <class Pop>
+std::size_t Arrivals::take(std::span<Notification> notifications, const Pop& pop) {
   std::size_t count = 0;
   PeerId last;
-  while (count < notifications.size() && notifications_.pop(notifications[count])) {
+  while (count < notifications.size() && pop(notifications[count])) {
     const PeerId peer = notifications[count++].peer;
     if (!polled_.add(peer)) notifications_.give_back(1);  // the peer is gone: its slot is free
     if (last && last != peer) return_credits(last);
     last = peer;
   }
   if (last) return_credits(last);
+  return count;
+}
+
+std::size_t Arrivals::poll(std::span<Notification> notifications) {
+  (void)waiting_.drive_before_poll(!notifications.empty() && !notifications_.empty());
+  const std::size_t count = take(notifications, [this](Notification& next) { return notifications_.pop(next); });
   if (count == 0) waiting_.settle();
   return count;
 }
 
+std::size_t Arrivals::poll(CounterSpaceId id, std::span<Notification> notifications) {
+  CounterSpaces::Space* const space = spaces_.find(id);
+  if (space == nullptr) return 0;
+  (void)waiting_.drive_before_poll(!notifications.empty() && CounterSpaces::has_events(*space));
+  const std::size_t count = take(notifications, [&](Notification& next) { return spaces_.pop(*space, id, next); });
+  if (count == 0) waiting_.settle();
+  return count;
+}
+
+Status Arrivals::release_counters(CounterSpaceId id) {
+  auto space = spaces_.retire(id);
+  if (!space) return space.status();
+  workers_.call_all([](Worker&) {});  // none is about to put something there any more
+  std::array<Notification, 1> left;
+  while (take(left, [&](Notification& next) { return spaces_.pop_left(**space, next); }) > 0) {
+  }
+  spaces_.free(**space);
+  waiting_.notice();
+  return {};
+}
+
 Status Arrivals::wait(Timeout timeout) {
   return waiting_.wait_for(timeout, "no notification came in time", [&] { return !notifications_.empty(); });
+}
+
+Status Arrivals::wait(CounterSpaceId id, Timeout timeout) {
+  const CounterSpaces::Space* const space = spaces_.find(id);
+  const auto gone = [&] { return spaces_.find(id) != space || space == nullptr; };
+  const Status waited = waiting_.wait_for(timeout, "no notification came in time",
+                                          [&] { return gone() || CounterSpaces::has_events(*space); });
+  return gone() ? Status(ErrorCode::not_found, "no such counter space, or it was released") : waited;
 }
 
 Status Arrivals::wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout) {

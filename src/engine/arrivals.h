@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "fairway/engine.h"
@@ -24,6 +25,12 @@ class Arrivals {
   Status wait(Timeout timeout);
   [[nodiscard]] std::uint64_t counter(std::uint32_t immediate) const { return counters_.read(immediate); }
   Status wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout);
+  Result<CounterSpace> make_counters(std::uint32_t count, std::optional<std::uint32_t> first) {
+    return spaces_.make(count, first, counters_);
+  }
+  Status release_counters(CounterSpaceId id);
+  std::size_t poll(CounterSpaceId id, std::span<Notification> notifications);
+  Status wait(CounterSpaceId id, Timeout timeout);
 
   // For workers, and for who gives them a peer.
   NotificationQueue& notifications() { return notifications_; }
@@ -31,10 +38,14 @@ class Arrivals {
   PolledCounts& polled() { return polled_; }
 
  private:
+  // Stores what pop(notification) gives, and returns its credits.
+  template <class Pop>
+  std::size_t take(std::span<Notification> notifications, const Pop& pop);
   void return_credits(PeerId peer);
 
   const Workers& workers_;
   Waiting& waiting_;
+  CounterSpaces spaces_;
   NotificationQueue notifications_;
   CounterTable counters_;
   PolledCounts polled_;

@@ -100,6 +100,7 @@ void Engine::State::close() {
   const Status why(ErrorCode::closed, "the engine is closed");
   sessions.end_calls(why);
   exchange.end_calls(why);
+  submissions.closed();
   waiting.notice();
   waiting.ended();
 }
@@ -294,6 +295,18 @@ Status Engine::stream_wait(TransferId id, void* stream) {
 std::size_t Engine::poll(std::span<Completion> completions) {
   return state_->submissions.poll(completions);
 }
+Result<QueueId> Engine::make_queue(std::uint32_t capacity) {
+  return state_->submissions.make_queue(capacity);
+}
+std::size_t Engine::poll(QueueId queue, std::span<Completion> completions) {
+  return state_->submissions.poll_queue(queue, completions);
+}
+Status Engine::wait(QueueId queue, Timeout timeout) {
+  return state_->submissions.wait_queue(queue, timeout);
+}
+Status Engine::end_queue(QueueId queue) {
+  return state_->submissions.end_queue(queue);
+}
 int Engine::fd() const {
   return state_->waiting.fd();
 }
@@ -314,6 +327,19 @@ std::uint64_t Engine::counter(std::uint32_t immediate) const {
 }
 Status Engine::wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout) {
   return state_->arrivals.wait_counter(immediate, at_least, timeout);
+}
+
+Result<CounterSpace> Engine::make_counters(std::uint32_t count, std::optional<std::uint32_t> first) {
+  return state_->arrivals.make_counters(count, first);
+}
+Status Engine::release_counters(CounterSpaceId space) {
+  return state_->arrivals.release_counters(space);
+}
+std::size_t Engine::poll_notifications(CounterSpaceId space, std::span<Notification> notifications) {
+  return state_->arrivals.poll(space, notifications);
+}
+Status Engine::wait_notification(CounterSpaceId space, Timeout timeout) {
+  return state_->arrivals.wait(space, timeout);
 }
 
 // ---- introspection ----

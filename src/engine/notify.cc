@@ -19,10 +19,11 @@ void NotificationQueue::give_back(std::uint32_t granted) {
   left_.fetch_add(granted, std::memory_order_relaxed);
 }
 
-CounterTable::CounterTable(std::uint32_t capacity)
+CounterTable::CounterTable(std::uint32_t capacity, CounterSpaces* spaces)
     : capacity_(capacity),
       mask_(std::bit_ceil(std::max<std::size_t>(capacity, 1) * 2) - 1),
-      slots_(new Slot[mask_ + 1]) {}
+      slots_(new Slot[mask_ + 1]),
+      spaces_(spaces) {}
 
 std::size_t CounterTable::first_slot(std::uint32_t immediate) const {
   return (immediate * 0x9E3779B97F4A7C15ull >> 32) & mask_;  // Fibonacci hashing (Knuth 6.4)
@@ -48,6 +49,11 @@ CounterTable::Slot* CounterTable::take(std::uint32_t immediate) {
 }
 
 bool CounterTable::add(std::uint32_t immediate, std::uint64_t count) {
+  if (spaces_ != nullptr)
+    if (CounterSpaces::Space* const space = spaces_->of(immediate)) {
+      spaces_->add(*space, immediate, count);
+      return true;
+    }
   Slot* slot = find(immediate);
   if (slot->key.load(std::memory_order_relaxed) != std::uint64_t{immediate} + 1) slot = take(immediate);
   if (slot == nullptr) return false;
@@ -57,10 +63,20 @@ bool CounterTable::add(std::uint32_t immediate, std::uint64_t count) {
 
 // A slot that was just reused for another value does not count for this one.
 std::uint64_t CounterTable::read(std::uint32_t immediate) const {
+  if (spaces_ != nullptr)
+    if (const CounterSpaces::Space* const space = spaces_->of(immediate)) return spaces_->read(*space, immediate);
   const Slot* const slot = find(immediate);
   return slot->key.load(std::memory_order_relaxed) == std::uint64_t{immediate} + 1
              ? slot->count.load(std::memory_order_acquire)
              : 0;
+}
+
+std::optional<std::uint32_t> CounterTable::any_in(std::uint32_t first, std::uint32_t last) const {
+  for (std::size_t i = 0; i <= mask_; ++i) {
+    const std::uint64_t key = slots_[i].key.load(std::memory_order_relaxed);
+    if (key > first && key <= std::uint64_t{last} + 1) return static_cast<std::uint32_t>(key - 1);
+  }
+  return std::nullopt;
 }
 
 }  // namespace fairway::engine

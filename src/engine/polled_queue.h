@@ -26,11 +26,21 @@ class PolledQueue {
     return true;
   }
   bool pop(T& value) {  // any thread
+    return pop_if(value, [] { return true; });
+  }
+  template <class Allowed>
+  bool pop_if(T& value, const Allowed& allowed) {
     if (empty()) return false;
     std::lock_guard lock(consumers_);
-    if (!queue_.pop(value)) return false;
+    if (!allowed() || !queue_.pop(value)) return false;
     popped_.store(popped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     return true;
+  }
+  // Runs `act` while no thread is between allowed() and its pop.
+  template <class Act>
+  void while_nobody_pops(const Act& act) {
+    std::lock_guard lock(consumers_);
+    act();
   }
   // After a notice() this finds what was pushed before it. In the middle of a push it may say no: its notice follows.
   [[nodiscard]] bool empty() const {

@@ -61,7 +61,7 @@ Status RequestCheck::check_signal(const Notify& notify) const {
   if ((!receives && request.operation != Operation::send) || extent == nullptr ||
       wanted.notify.kind != NotifyKind::none || !wanted.notify.message.empty() || wanted.after != TransferId{} ||
       wanted.start_after != nullptr || (receives && wanted.local_completion) || wanted.priority > Priority::urgent ||
-      wanted.deliver > Deliver::to_poll || !peers_.is_usable(request.peer))
+      wanted.deliver > Deliver::to_poll || wanted.queue || !peers_.is_usable(request.peer))
     return false;
   const Slice& local = extent->local;
   transport::RegionTable::Resolved out;

@@ -41,7 +41,8 @@ class ShortPath {
            (operation == Operation::write || operation == Operation::read) &&
            (notify.kind == NotifyKind::none || tells) && !options.after && !options.checksum &&
            !options.local_completion && options.start_after == nullptr && options.deliver <= Deliver::to_poll &&
-           options.deadline.count() > 0 && options.priority <= Priority::urgent;
+           (!options.queue || options.deliver == Deliver::to_poll) && options.deadline.count() > 0 &&
+           options.priority <= Priority::urgent;
   }
 
   // Moves it now: true, and all of `past` says so; false: nothing has happened that the ordinary path would not do

@@ -34,9 +34,16 @@ Submissions::Submissions(const EngineOptions& options, const transport::RegionTa
 Result<TransferId> Submissions::submit(const Request& request, bool full_is_error) {
   if (waiting_.closed() || !check_.is_plain_message(request))
     if (Status status = check(request); !status) return status;
+  NamedQueue* queue = nullptr;
+  if (request.options.queue)
+    if (Status status = queues_.take_place(request.options.queue, queue); !status) {
+      if (status.code() == ErrorCode::queue_full) back_pressure_.fetch_add(1, std::memory_order_relaxed);
+      return status;
+    }
   const std::uint32_t slot =
       transfers_.acquire(request.peer, request.operation == Operation::receive, request.options.deliver);
   if (slot == kNoSlot) {
+    if (queue != nullptr) queue->give_back();
     back_pressure_.fetch_add(1, std::memory_order_relaxed);
     if (!full_is_error) return TransferId{};
     return Status(ErrorCode::queue_full,
@@ -44,7 +51,7 @@ Result<TransferId> Submissions::submit(const Request& request, bool full_is_erro
   }
   Transfer& t = transfers_[slot];
   const bool now = may_start_now(request);
-  t.begin(request, now && request.options.deadline == kForever ? 0 : waiting_.now());
+  t.begin(request, now && request.options.deadline == kForever ? 0 : waiting_.now(), queue);
   const TransferId id = transfers_.id(slot);
   if (now && start_now(request.peer, slot)) return id;
   if (now) t.submitted = waiting_.now();
@@ -87,11 +94,15 @@ bool Submissions::may_start_now(const Request& request) const {
                                                       const RequestOptions& options) {
   TransferId done;
   if (!short_path_ || !peers_.at_once(peer) || waiting_.closed()) return done;
+  bool refused = false;
+  NamedQueue* const queue = place_in(options, refused);
+  if (refused) return done;
   Worker& owner = workers_.owner_of(peer.slot);
   const auto act = [&] {
-    if (peers_.is_usable(peer)) done = owner.complete_now(peer, operation, extent, options);
+    if (peers_.is_usable(peer)) done = owner.complete_now(peer, operation, extent, options, queue);
   };
   (void)(waiting_.by_caller() ? waiting_.in_their_place(act) : owner.in_its_place(act));
+  if (!done && queue != nullptr) queue->give_back();
   return done;
 }
 
@@ -111,8 +122,14 @@ std::size_t Submissions::complete_now(std::span<const Request> requests, std::sp
       const Request& each = requests[count];
       if (!may_take(each) || !peers_.is_usable(each.peer) || &workers_.owner_of(each.peer.slot) != &owner) return;
       const Extent& extent = *std::get_if<Extent>(&each.layout);
-      ids[count] = owner.complete_now(each.peer, each.operation, extent, each.options);
-      if (!ids[count]) return;
+      bool refused = false;
+      NamedQueue* const queue = place_in(each.options, refused);
+      if (refused) return;
+      ids[count] = owner.complete_now(each.peer, each.operation, extent, each.options, queue);
+      if (!ids[count]) {
+        if (queue != nullptr) queue->give_back();
+        return;
+      }
       bytes += extent.local.length;
     }
   };
@@ -169,18 +186,68 @@ Status Submissions::stream_wait(TransferId id, void* stream) {
 std::size_t Submissions::poll(std::span<Completion> completions) {
   std::size_t count = waiting_.drive_before_poll(!completions.empty() && !completions_.empty(), completions);
   std::uint32_t slot = 0;
-  while (count < completions.size() && completions_.pop(slot)) {
-    if (TransferTable::is_at_once(slot)) {
-      completions[count] = {};
-      count += transfers_.collect_at_once(transfers_.id(slot), true, completions[count]) ? 1u : 0u;
-      continue;
-    }
-    if (!transfers_.claim(transfers_.id(slot), Stage::done_to_poll)) continue;
-    completions[count++] = std::move(transfers_[slot].completion);
-    transfers_.release(slot);
+  while (count < completions.size() && completions_.pop(slot))
+    count += collect_polled(slot, completions[count]) ? 1u : 0u;
+  if (count == 0) waiting_.settle();
+  return count;
+}
+
+bool Submissions::collect_polled(std::uint32_t slot, Completion& out) {
+  if (TransferTable::is_at_once(slot)) {
+    out = {};
+    return transfers_.collect_at_once(transfers_.id(slot), true, out);
+  }
+  if (!transfers_.claim(transfers_.id(slot), Stage::done_to_poll)) return false;
+  out = std::move(transfers_[slot].completion);
+  transfers_.release(slot);
+  return true;
+}
+
+// ---- named queues ----
+
+std::size_t Submissions::poll_queue(QueueId id, std::span<Completion> completions) {
+  NamedQueue* const queue = queues_.find(id);
+  if (queue == nullptr) return 0;
+  (void)waiting_.drive_before_poll(!completions.empty() && !queue->empty());
+  std::size_t count = 0;
+  std::uint32_t slot = 0;
+  while (count < completions.size() && queue->pop(id.generation, slot)) {
+    count += collect_polled(slot, completions[count]) ? 1u : 0u;
+    queue->give_back();
   }
   if (count == 0) waiting_.settle();
   return count;
+}
+
+Status Submissions::wait_queue(QueueId id, Timeout timeout) {
+  const Time until = waiting_.deadline(timeout);
+  NamedQueue* const queue = queues_.find(id);
+  for (;;) {
+    if (queue == nullptr || !queue->is(id.generation))
+      return {ErrorCode::not_found, "no such completion queue, or it has ended"};
+    const std::uint32_t seen = queue->told().load(std::memory_order_acquire);
+    if (!queue->empty()) return {};
+    if (waiting_.closed()) return {ErrorCode::closed, "the engine is closed"};
+    if (waiting_.now() >= until) {
+      waiting_.found_nothing();
+      return {ErrorCode::timed_out, "no completion came to the queue in time"};
+    }
+    waiting_.wait(queue->told(), seen, until);
+  }
+}
+
+Status Submissions::end_queue(QueueId id) {
+  NamedQueue* const queue = queues_.find(id);
+  Status status = queues_.end(id);
+  if (status) waiting_.wake(queue->told());
+  return status;
+}
+
+void Submissions::closed() {
+  queues_.for_each([this](NamedQueue& queue) {
+    queue.told().fetch_add(1, std::memory_order_release);
+    waiting_.wake(queue.told());
+  });
 }
 
 Result<Cancelled> Submissions::cancel(TransferId id, Timeout timeout) {

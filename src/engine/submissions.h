@@ -31,6 +31,12 @@ class Submissions {
   Submitted submit(std::span<const Request> requests, std::span<TransferId> ids);
   // Where no slot is free: queue_full, or ok with an empty id.
   Result<TransferId> submit(const Request& request, bool full_is_error = true);
+  // As the calls of Engine with these names; poll_queue: of poll(queue, ...).
+  Result<QueueId> make_queue(std::uint32_t capacity) { return queues_.make(capacity); }
+  Status end_queue(QueueId id);
+  std::size_t poll_queue(QueueId id, std::span<Completion> completions);
+  Status wait_queue(QueueId id, Timeout timeout);
+  void closed();  // who waits for a queue looks again
   // A write or read that its caller does itself, so that it is complete on return. Empty: not now, and nothing was
   // done.
   TransferId complete_now(Operation operation, PeerId peer, const Layout& layout, const RequestOptions& options) {
@@ -51,6 +57,12 @@ class Submissions {
   CompletionQueue& completions() { return completions_; }
 
  private:
+  NamedQueue* place_in(const RequestOptions& options, bool& refused) const {  // null: it names none, or is refused
+    NamedQueue* queue = nullptr;
+    refused = options.queue && !queues_.take_place(options.queue, queue);
+    return refused ? nullptr : queue;
+  }
+  bool collect_polled(std::uint32_t slot, Completion& out);
   TransferId complete_now(Operation operation, PeerId peer, const Extent& extent, const RequestOptions& options);
   std::size_t complete_now(std::span<const Request> requests, std::span<TransferId> ids);
   [[nodiscard]] bool may_start_now(const Request& request) const;
@@ -62,6 +74,7 @@ class Submissions {
   Waiting& waiting_;
   TransferTable transfers_;
   CompletionQueue completions_;
+  CompletionQueues queues_;
   const RequestCheck check_;
   std::atomic<std::uint64_t> back_pressure_{0};  // requests that found no slot
 };

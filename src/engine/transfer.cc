@@ -6,8 +6,9 @@
 
 namespace fairway::engine {
 
-void Transfer::begin(const Request& given, Time now) {
+void Transfer::begin(const Request& given, Time now, NamedQueue* named) {
   request = given;
+  queue = named;
   if (is_atomic(given.operation))
     request.layout = Extent{{{}, 0, sizeof(std::uint64_t)}, given.target};  // one piece of eight bytes
   const std::span<const std::byte> given_message = given.options.notify.message;

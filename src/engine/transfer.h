@@ -13,6 +13,7 @@
 #include "core/slot_pool.h"
 #include "core/time.h"
 #include "engine/at_once_table.h"
+#include "engine/completion_queues.h"
 #include "engine/ends_count.h"
 #include "engine/expectation.h"
 #include "engine/route.h"
@@ -149,10 +150,11 @@ struct Transfer {
   bool gated = false;             // staged: its event has been waited for
   std::shared_ptr<CancelTicket> ticket;
 
+  NamedQueue* queue = nullptr;  // whose poll gets the completion, and in which it has a place; null: poll()
   Completion completion;
 
   // The submitter's, once the slot is acquired: everything as for a transfer that has not started.
-  void begin(const Request& given, Time now);
+  void begin(const Request& given, Time now, NamedQueue* named = nullptr);
 };
 
 // done_to_poll: the completion is poll()'s alone.

@@ -35,7 +35,8 @@ Status check_enum(Enum value, Enum last, const char* name) {
 Status check_values(const Request& request) {
   const RequestOptions& options = request.options;
   if (request.operation <= Operation::compare_swap && options.notify.kind <= NotifyKind::signal &&
-      options.priority <= Priority::urgent && options.deliver <= Deliver::to_poll && options.notify.message.empty())
+      options.priority <= Priority::urgent && options.deliver <= Deliver::to_poll && !options.queue &&
+      options.notify.message.empty())
     return {};  // as most are
   if (Status s = check_enum(request.operation, Operation::compare_swap, "Operation"); !s) return s;
   if (Status s = check_enum(options.notify.kind, NotifyKind::signal, "NotifyKind"); !s) return s;
@@ -43,6 +44,8 @@ Status check_values(const Request& request) {
   if (Status s = check_enum(options.deliver, Deliver::to_callback, "Deliver"); !s) return s;
   if (options.deliver == Deliver::to_callback && options.callback == nullptr)
     return refuse("Deliver::to_callback without a callback");
+  if (options.queue && options.deliver != Deliver::to_poll)
+    return refuse("RequestOptions::queue is for Deliver::to_poll: other completions come another way");
   if (options.notify.message.size() > kMaxNotifyMessage)
     return refuse("a notification's message has at most 256 bytes, this one " +
                   std::to_string(options.notify.message.size()));

@@ -61,7 +61,11 @@ class Waiting {
   Waiting(Runtime& runtime, Progress progress, CallerStepped& workers, std::function<bool()> any_left);
   Status open();
 
-  void notice();  // something that somebody may wait for has changed
+  void notice();                                 // something that somebody may wait for has changed
+  void wake(std::atomic<std::uint32_t>& word) {  // changed outside the workers: who waits for it
+    runtime_.executor.wake_all(word);
+    signal_->set();
+  }
   // A completion for poll(): who waits for one does so on the descriptor. All of it is sequentially consistent, as the
   // push before: either this sees that the descriptor was given out, or who got it sees what was pushed.
   void completed() {

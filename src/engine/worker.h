@@ -129,8 +129,9 @@ class Worker final : public Stepper, public TransferOwner {
   // ---- the owner, or who is in its place ----
   [[nodiscard]] bool is_closed() const { return closed_.load(std::memory_order_relaxed); }
   // A small request that is complete on return (ShortPath), if nothing is in its way; else an empty id, and nothing was
-  // done.
-  TransferId complete_now(PeerId peer, Operation operation, const Extent& extent, const RequestOptions& options);
+  // done. `queue`: in which it has a place, if it names one.
+  TransferId complete_now(PeerId peer, Operation operation, const Extent& extent, const RequestOptions& options,
+                          NamedQueue* queue);
   // Starts a send or receive that was just accepted; a small send is handed over, and complete if it asked for no more.
   // So does it a small write or read, which the next step posts. False: nothing was done, submit() it.
   bool start_now(std::uint32_t slot);
@@ -227,6 +228,10 @@ class Worker final : public Stepper, public TransferOwner {
   }
   void deliver_all();
   void deliver(std::uint32_t slot, bool& completed);  // `completed`: some for poll() wait there, and nobody was told
+  void deliver_to(NamedQueue& queue, std::uint32_t slot) {
+    queue.push(slot);
+    services_.runtime.executor.wake_all(queue.told());
+  }
   void tell() {
     if (std::exchange(untold_, false)) services_.notice();
   }

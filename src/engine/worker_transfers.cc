@@ -9,7 +9,8 @@ namespace fairway::engine {
 
 // Earlier submissions, commands of other threads and region removals go first. So does what another thread is still
 // putting before a submission of this one.
-TransferId Worker::complete_now(PeerId id, Operation operation, const Extent& extent, const RequestOptions& options) {
+TransferId Worker::complete_now(PeerId id, Operation operation, const Extent& extent, const RequestOptions& options,
+                                NamedQueue* queue) {
   if (closed_.load(std::memory_order_relaxed) || has_commands_.load(std::memory_order_acquire) ||
       !submissions_.none_claimed() || !outbox_.empty() || !finished_.empty() || !removals_.empty())
     return {};
@@ -19,7 +20,9 @@ TransferId Worker::complete_now(PeerId id, Operation operation, const Extent& ex
   if (past == nullptr || !peer->transfers().move_at_once(operation, extent, options, *past)) return {};
   const bool to_poll = options.deliver == Deliver::to_poll;
   const TransferId done = TransferTable::at_once_id(index_, at_once_.add(options.user_data, to_poll));
-  if (to_poll) {
+  if (queue != nullptr) {
+    deliver_to(*queue, done.slot);
+  } else if (to_poll) {
     (void)services_.completions.push(std::uint32_t{done.slot});
     services_.completed();
   }
@@ -220,6 +223,10 @@ void Worker::deliver(std::uint32_t slot, bool& completed) {
     tell();
     callback(completion, user_data);
     return;
+  }
+  if (transfer.queue != nullptr) {
+    services_.transfers.publish(slot, Stage::done_to_poll);
+    return deliver_to(*transfer.queue, slot);
   }
   const bool to_poll = options.deliver == Deliver::to_poll;
   if (Completion* const place = to_poll ? services_.completions.place() : nullptr) {

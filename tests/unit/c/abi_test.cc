@@ -159,6 +159,50 @@ TEST_F(CAbi, SeveralAreWaitedForAndFlushed) {
   EXPECT_EQ(FAIRWAY_NOT_FOUND, fairway_flush(alice.get(), {9999, 1}, -1, nullptr));
 }
 
+TEST_F(CAbi, AQueueAndASpaceAreTheirOwners) {
+  fairway_queue queue{};
+  ASSERT_EQ(FAIRWAY_OK, fairway_make_queue(alice.get(), 2, &queue, nullptr));
+  fairway_counters space{}, named{};
+  ASSERT_EQ(FAIRWAY_OK, fairway_make_counters(bob.get(), 4, -1, &space, nullptr));
+  ASSERT_EQ(FAIRWAY_OK, fairway_make_counters(bob.get(), 4, 77, &named, nullptr));
+  EXPECT_EQ(77u, named.first);
+  EXPECT_EQ(4u, named.count);
+  fairway_error* error = nullptr;
+  EXPECT_EQ(FAIRWAY_ALREADY_EXISTS, fairway_make_counters(bob.get(), 1, 80, &named, &error));
+  EXPECT_NE(std::string::npos, text_of(error).find("77 to 80"));
+  EXPECT_EQ(FAIRWAY_INVALID_ARGUMENT, fairway_make_counters(bob.get(), 1, -2, &named, nullptr));
+
+  fairway_request told = request();
+  told.deliver = FAIRWAY_TO_POLL;
+  told.queue = queue;
+  told.user_data = &queue;
+  told.notify = FAIRWAY_NOTIFY_EVENT;
+  told.immediate = space.first + 3;
+  fairway_transfer id{};
+  ASSERT_EQ(FAIRWAY_OK, submit(told, &id));
+  ASSERT_EQ(FAIRWAY_OK, fairway_wait_queue(alice.get(), queue, 5'000'000, nullptr));
+  fairway_completion done{};
+  EXPECT_EQ(0u, fairway_poll(alice.get(), &done, 1));
+  ASSERT_EQ(1u, fairway_poll_queue(alice.get(), queue, &done, 1));
+  EXPECT_EQ(&queue, done.user_data);
+  ASSERT_EQ(FAIRWAY_OK, fairway_wait_counters(bob.get(), &space, 5'000'000, nullptr));
+  fairway_notification note{};
+  EXPECT_EQ(0u, fairway_poll_notifications(bob.get(), &note, 1));
+  ASSERT_EQ(1u, fairway_poll_counters(bob.get(), &space, &note, 1));
+  EXPECT_EQ(space.first + 3, note.immediate);
+  EXPECT_EQ(FAIRWAY_OK, fairway_release_counters(bob.get(), &space, nullptr));
+  EXPECT_EQ(FAIRWAY_NOT_FOUND, fairway_release_counters(bob.get(), &space, nullptr));
+  EXPECT_EQ(FAIRWAY_OK, fairway_end_queue(alice.get(), queue, nullptr));
+  EXPECT_EQ(FAIRWAY_NOT_FOUND, submit(told, &id));
+}
+
+TEST_F(CAbi, ARequestOfTheFirstVersionHasNoQueue) {
+  fairway_request older = request();
+  older.struct_size = offsetof(fairway_request, queue);
+  older.queue = {1, 99};  // beyond its end
+  EXPECT_EQ(4096u, move(older).bytes);
+}
+
 TEST_F(CAbi, ADeadlineOfNoTimeHasPassed) {
   EXPECT_EQ(FAIRWAY_NO_DEADLINE, request().deadline_us);
   for (const std::int64_t left : {std::int64_t{0}, std::int64_t{-1}, INT64_MIN}) {
