@@ -4,6 +4,7 @@ import os
 
 from . import cuda, errors
 from ._fairway import _GpuOptions, _View
+from .arguments import index
 from .group_memory import _Memory, _made
 from .window import Window
 
@@ -49,7 +50,7 @@ class GpuCalls:
         alone InvalidArgument of an option that cannot be. The communicator goes on without GPUs.
         """
         options = gpu_options(nccl=nccl, guarded=guarded, nccl_library=nccl_library, table=table, windows_from=windows_from, meet_from=meet_from, messages=messages, graphs_in_turn=graphs_in_turn)
-        self._group.use_gpu(gpu, options)
+        self._group.use_gpu(index(gpu, "gpu"), options)
 
     def measure_gpu(self, most_bytes=64 << 20, compare=False):
         """Measures operations on streams by Fairway and by NCCL, in turns, and keeps who is faster; gives the figures as text.

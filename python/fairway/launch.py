@@ -29,6 +29,8 @@ class Ranks:
 
 
 def _lines(environment):
+    if environment is not None and not hasattr(environment, "items"):
+        raise errors._of("invalid_argument", f"environment is a dict of variables, or None for os.environ, not {environment!r}")
     return [os.fsencode(f"{name}={value}") for name, value in (os.environ if environment is None else environment).items()]
 
 
@@ -87,7 +89,7 @@ def join(kind, name, timeout, environment, options):
     from . import Engine
 
     if not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise errors._of("invalid_argument", "timeout is seconds, more than 0")
+        raise errors._of("invalid_argument", f"timeout is seconds, more than 0, not {timeout!r}")
     options.setdefault("progress", "caller")
     try:
         engine, group = _join(name, float(timeout), _lines(environment), options)

@@ -221,7 +221,7 @@ PyOperation run_all(const std::shared_ptr<Group>& group, const std::vector<std::
   return {group, std::move(job)};
 }
 
-py::object wait(const PyOperation& operation, std::optional<double> timeout) {
+py::object wait(const PyOperation& operation, Seconds timeout) {
   check(operation.group->wait(operation.job, Deadline(timeout)));
   return result_of(*operation.job);
 }

@@ -29,7 +29,7 @@ void Group::in_turn(std::function<Status(Communicator&)> call, bool is_short) {
   Status status;
   CollectiveFailure failure;
   {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     struct Turn {  // over also where `call` throws: the operations behind it go on
       Group& group;
       const CollectiveFailure& failure;
