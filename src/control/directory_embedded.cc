@@ -6,6 +6,7 @@
 #include "control/connection.h"
 #include "control/directory.h"
 #include "control/directory_bodies.h"
+#include "control/server_text.h"
 
 namespace fairway::control {
 namespace {
@@ -124,11 +125,12 @@ void EmbeddedDirectory::on_answer(const Answer& answer) {
   waiting_.erase(found);
   switch (answer.verdict) {
     case Verdict::done: return answers_.answered(answer.id, answer.bytes);
-    case Verdict::absent: return answers_.answered(answer.id, Status(ErrorCode::not_found, answer.bytes));
-    case Verdict::taken: return answers_.answered(answer.id, Status(ErrorCode::already_exists, answer.bytes));
+    case Verdict::absent: return answers_.answered(answer.id, Status(ErrorCode::not_found, server_text(answer.bytes)));
+    case Verdict::taken:
+      return answers_.answered(answer.id, Status(ErrorCode::already_exists, server_text(answer.bytes)));
     case Verdict::refused: break;
   }
-  answers_.answered(answer.id, Status(ErrorCode::access_denied, "the directory refused: " + answer.bytes));
+  answers_.answered(answer.id, Status(ErrorCode::access_denied, "the directory refused: " + server_text(answer.bytes)));
 }
 
 void EmbeddedDirectory::lost(Status why, Time now) {

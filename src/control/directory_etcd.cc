@@ -25,6 +25,7 @@ Result<std::unique_ptr<Directory>> open_etcd_directory(const std::string&, Contr
 
 #include "control/http_connection.h"
 #include "control/record.h"
+#include "control/server_text.h"
 
 namespace fairway::control {
 namespace {
@@ -245,7 +246,7 @@ Status EtcdDirectory::on_response(const HttpResponse& response) {
 }
 
 Status EtcdDirectory::on_refusal(const json& body, unsigned status) {
-  std::string text = text_at(find(body, "error"));
+  std::string text = server_text(text_at(find(body, "error")));
   if (text.empty()) text = fmt::format("HTTP status {}", status);
   const json* const code = find(body, "code");
   const bool unauthenticated = code != nullptr && code->is_number_integer() && *code == kUnauthenticated;

@@ -22,6 +22,7 @@ Result<std::unique_ptr<Directory>> open_redis_directory(const std::string&, Cont
 #include <hiredis/hiredis.h>
 
 #include "control/record.h"
+#include "control/server_text.h"
 
 namespace fairway::control {
 namespace {
@@ -71,25 +72,34 @@ redisReplyObjectFunctions reply_functions() {
 
 struct Place {
   std::string address;
+  std::string user;  // empty: the server's default one
   std::string password;
   std::string prefix = kDefaultPrefix;
 };
 
+// The last '@' ends the user and password, which may hold any other character.
 Result<Place> parse_url(const std::string& url) {
+  const auto wrong = [](const char* what) {
+    return Status(
+        ErrorCode::invalid_argument,
+        fmt::format("the directory's redis URL has {}; write redis://[[user]:password@]host:port[/prefix]", what));
+  };
   Place place;
   std::string rest = url.substr(std::string("redis://").size());
+  if (const auto at = rest.rfind('@'); at != std::string::npos) {
+    const auto colon = rest.find(':');
+    if (colon > at) return wrong("no ':' before its password");
+    place.user = rest.substr(0, colon);
+    place.password = rest.substr(colon + 1, at - colon - 1);
+    if (place.password.empty()) return wrong("no password before its '@'");
+    rest = rest.substr(at + 1);
+  }
   if (const auto slash = rest.find('/'); slash != std::string::npos) {
     if (slash + 1 < rest.size()) place.prefix = rest.substr(slash + 1);
     rest.resize(slash);
   }
-  if (const auto at = rest.rfind('@'); at != std::string::npos) {
-    const auto colon = rest.find(':');
-    place.password = rest.substr(colon + 1, at - colon - 1);
-    rest = rest.substr(at + 1);
-  }
-  if (rest.find(':') == std::string::npos)
-    return Status(ErrorCode::invalid_argument,
-                  fmt::format("\"{}\" has no port; write redis://[:password@]host:port[/prefix]", url));
+  const auto colon = rest.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == rest.size()) return wrong("no host and port");
   place.address = rest;
   return place;
 }
@@ -176,7 +186,10 @@ void RedisDirectory::dial(Time now) {
   fed_ = 0;
   answered_ = false;
   if (place_.password.empty()) return;
-  command({"AUTH", place_.password});
+  if (place_.user.empty())
+    command({"AUTH", place_.password});
+  else
+    command({"AUTH", place_.user, place_.password});
   waiting_.push_back({std::nullopt, Kind::lookup, {}, after(now, RemoteDirectoryLimits::kAnswerBound)});
 }
 
@@ -234,8 +247,9 @@ void RedisDirectory::on_reply(const Reply& reply) {
   }
   if (!asked.id) return;  // a wrong password shows in the answers that follow
   if (reply.type == REDIS_REPLY_ERROR)
-    return answers_.answered(
-        *asked.id, Status(ErrorCode::unreachable, fmt::format("Redis at {} refused: {}", place_.address, reply.text)));
+    return answers_.answered(*asked.id,
+                             Status(ErrorCode::unreachable,
+                                    fmt::format("Redis at {} refused: {}", place_.address, server_text(reply.text))));
   const bool is_record = asked.kind == Kind::lookup && reply.type == REDIS_REPLY_STRING;
   if (is_record) return answers_.answered(*asked.id, reply.text);
   if (asked.kind == Kind::lookup)

@@ -101,4 +101,12 @@ class ByteReader {
   bool ok_ = true;
 };
 
+// Takes the same time wherever they differ: for secrets that a stranger may guess at.
+inline bool equal_constant_time(std::span<const std::byte> a, std::span<const std::byte> b) {
+  if (a.size() != b.size()) return false;
+  std::byte difference{0};
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{0};
+}
+
 }  // namespace fairway

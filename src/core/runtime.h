@@ -129,6 +129,11 @@ class Channel {
   virtual bool wake_for_input(bool /*wanted*/) { return true; }
   virtual std::string local_address() const { return {}; }  // empty: unknown
   virtual std::uint64_t system_calls() const { return 0; }  // number made so far
+  // Bytes that send() took and the peer's system has not acknowledged yet; 0 also where nobody knows.
+  virtual std::uint64_t unacknowledged() const { return 0; }
+  // The size of segments that get no answer although shorter ones did, as where a way's MTU is smaller than the
+  // interface's and nobody says so. 0: nothing points to that.
+  virtual std::uint32_t swallowed_segment() const { return 0; }
   // Whether announced() knows, in the first step after a sleep of the task, of all that came before. Not where somebody
   // else sleeps for it.
   virtual bool announces_first() const { return false; }
@@ -155,6 +160,11 @@ class Network {
   // `address`: "host:port" or "[v6]:port". Returns at once; the connection is made in the background, and send() or
   // receive() return its error.
   virtual Result<std::unique_ptr<Channel>> dial(const std::string& address, Task& wakes) = 0;
+  // The same in segments of at most so many bytes, in both directions: for a way that swallows longer ones.
+  virtual Result<std::unique_ptr<Channel>> dial_in_segments(const std::string& address, std::uint32_t /*most_bytes*/,
+                                                            Task& wakes) {
+    return dial(address, wakes);
+  }
   virtual Result<std::unique_ptr<Listener>> listen(const std::string& address, Task& wakes) = 0;
   // True for an address that only this host can reach. Error when the address cannot be parsed or resolved.
   virtual Result<bool> is_loopback(const std::string& address) = 0;

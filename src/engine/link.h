@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -60,10 +61,14 @@ struct Link {
   std::vector<std::uint64_t>
       doubtful_events;  // immediates whose write failed; known at the end of the epoch: whether they used their credits
   std::uint32_t waits_for_streams = 0;  // of these, slices that wait for the caller's stream, with no time limit
-  Time last_progress = 0;               // of a slice, while some are in flight
-  Time newest_done = 0;                 // when the latest-posted of the completed slices was posted
-  Time look_at = 0;                     // next check for slices that later ones overtook long ago
-  bool full = false;                    // took fewer than offered; until it makes progress
+  Time last_progress = 0;               // of a slice, or of bytes where those are known, while some are in flight
+  std::uint64_t moved = 0;              // bytes, by the last look (transport::TellsProgress)
+  // The last epoch moved nothing for peer_timeout, and this one has done nothing since: transfers do not wait for it.
+  bool stalled = false;
+  std::unique_ptr<transport::Capabilities> careful;  // with shorter slices, once a stall was seen
+  Time newest_done = 0;                              // when the latest-posted of the completed slices was posted
+  Time look_at = 0;                                  // next check for slices that later ones overtook long ago
+  bool full = false;                                 // took fewer than offered; until it makes progress
 
   std::uint8_t proof_step = 0;
   Time proof_since = kNever;  // it began; by the peer's PeerClock, as the other `since` here

@@ -10,7 +10,6 @@ namespace {
 
 constexpr Time kFirstBackoff = 10 * kMillisecond;
 constexpr Time kLastBackoff = kSecond;
-constexpr Time kBoundsOfASlice = 4;  // times peer_timeout
 constexpr std::size_t kMaxClosedEarly = 256;
 
 }  // namespace
@@ -57,26 +56,6 @@ void LinkSet::settle() {
   owner_.no_link(reasons.empty() ? "neither side has a transport" : reasons);
 }
 
-// The first slice in flight starts the bound within which the link must make progress.
-void LinkSet::entered(Link& link, bool waits_for_stream) {
-  if (waits_for_stream) {
-    ++link.waits_for_streams;
-  } else if (link.in_flight == link.waits_for_streams) {
-    link.last_progress = since_now();
-    peer_.wake_at(after(peer_.now(), parts_.bound));
-  }
-  ++link.in_flight;
-  ++out_;
-}
-
-void LinkSet::left(Link& link, std::uint64_t bytes) {
-  --link.in_flight;
-  link.queued_bytes -= std::min(link.queued_bytes, bytes);
-  link.last_progress = since_now();
-  link.full = false;
-  --out_;
-}
-
 bool LinkSet::any_up() const {
   return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.is_up(); });
 }
@@ -111,12 +90,18 @@ void LinkSet::on_link_up(std::uint16_t transport, const transport::Event& event)
   link.one_of_way = few_cores_;
   link.name = event.value;
   link.text = std::string(parts_.transports[transport]->name()) + "/" + device.name + "/" + std::to_string(index);
-  link.capabilities = &device.capabilities;
+  if (link.careful) {
+    const std::uint64_t most = link.careful->max_slice_bytes;
+    *link.careful = device.capabilities;
+    link.careful->max_slice_bytes = std::min(most, device.capabilities.max_slice_bytes);
+  }
+  link.capabilities = link.careful ? link.careful.get() : &device.capabilities;
   link.bytes_per_second = device.bytes_per_second;
   link.closed_here = link.closed_there = false;
   link.immediates_posted = 0;
   link.in_flight = 0;
   link.newest_done = link.look_at = 0;
+  link.moved = 0;
   link.queued_bytes = 0;
   link.full = false;
   link.pace.reset();
@@ -139,7 +124,7 @@ void LinkSet::set_ready(Link& link) {
   link.state = LinkState::ready;
   link.ready_since = since_now();
   link.proof_since = kNever;
-  no_link_since_ = kNever;
+  if (!link.stalled) no_link_since_ = kNever;
   settled_ = true;
   owner_.link_ready(link);
   peer_.again();
@@ -170,7 +155,9 @@ void LinkSet::close(std::uint8_t index, const Status& reason) {
   link.down_reason = reason;
   link.proof_since = kNever;
   ++link.failures;
-  if (!any_up() && no_link_since_ == kNever) no_link_since_ = since_now();  // a link whose proof fails does not count
+  const auto counts = [](const Link& each) { return each.is_up() && !each.stalled; };
+  if (no_link_since_ == kNever && std::none_of(links_.begin(), links_.end(), counts))
+    no_link_since_ = since_now();  // a link whose proof fails does not count
   owner_.link_lost(link, was_ready);
   peer_.wake_at(peer_.now());
   parts_.transports[link.transport]->fence(link.id);
@@ -249,16 +236,7 @@ std::optional<Time> LinkSet::run_timers(Time now) {
       next =
           std::min({next, look_at(link.proof_since, parts_.bound), link.proof_step == 2 ? link.proof_again : kNever});
     }
-    if (link.is_up() && link.in_flight > link.waits_for_streams) {
-      if (is_over(link.last_progress, parts_.bound))
-        close(i, {ErrorCode::link_failed, "no slice completed within the peer timeout"});
-      else if (forgets_a_slice(i))
-        close(i, {ErrorCode::link_failed,
-                  "a slice did not complete within four times the peer timeout, though "
-                  "later ones did"});
-      else
-        next = std::min(next, look_at(link.last_progress, parts_.bound));
-    }
+    if (link.is_up() && link.in_flight > link.waits_for_streams) next = std::min(next, watch_progress(i));
     if (link.state == LinkState::closing) {
       if (is_over(link.closing_since, 2 * parts_.bound) && link.closed_here) {
         // By control the peer is alive, but it does not report that its end is closed: what was applied is unknown.
@@ -273,18 +251,6 @@ std::optional<Time> LinkSet::run_timers(Time now) {
     }
   }
   return next;
-}
-
-// Checked at intervals: while slices are in flight, run_timers() runs within the bound.
-bool LinkSet::forgets_a_slice(std::uint8_t index) {
-  Link& link = links_[index];
-  if (link.look_at > peer_.now()) return false;
-  link.look_at = after(peer_.now(), parts_.bound);
-  return parts_.slices.any_of(peer_.id().slot, [&](const SliceEntry& entry) {
-    if (entry.use == SliceUse::request || entry.link != index || entry.parked || entry.retry) return false;
-    if (entry.use == SliceUse::data && peer_.transfer(entry.owner).request.options.start_after != nullptr) return false;
-    return entry.posted < link.newest_done && is_over(entry.posted, kBoundsOfASlice * parts_.bound);
-  });
 }
 
 std::string LinkSet::why_no_link() const {

@@ -42,6 +42,9 @@ class LinkOwner {
 // memory any more. Both sides do so, whoever saw the break first. A piece that was in flight moves to another link when
 // it can have no late effect: a read once this side is fenced (its bytes would land here), a write once the peer is
 // (they would land there). Owner: the peer's worker.
+//   link_set.cc           up, down and up again
+//   link_set_proof.cc     proofs
+//   link_set_progress.cc  links on which nothing moves
 class LinkSet {
  public:
   struct Parts {
@@ -81,8 +84,9 @@ class LinkSet {
   [[nodiscard]] std::string why_no_link() const;
   [[nodiscard]] const std::vector<std::uint16_t>& connecting() const { return connecting_; }
   [[nodiscard]] const std::vector<std::string>& refusals() const { return refusals_; }  // "transport: why no link"
-  [[nodiscard]] bool settled() const { return settled_; }              // a link was there, or every attempt has ended
-  [[nodiscard]] Time no_link_since() const { return no_link_since_; }  // by since_now(); kNever: one is up
+  [[nodiscard]] bool settled() const { return settled_; }  // a link was there, or every attempt has ended
+  // Since when no link is up that does more than its proof; by since_now(); kNever: one is.
+  [[nodiscard]] Time no_link_since() const { return no_link_since_; }
 
   // ---- control's words ----
   // The peer's hello: its transports, and where links are proven in its scratch region.
@@ -102,8 +106,10 @@ class LinkSet {
   void on_fenced(std::uint8_t index, const transport::Event& event);
 
   // ---- slices ----
-  void entered(Link& link, bool waits_for_stream);          // the transport has one more
-  void left(Link& link, std::uint64_t bytes);               // it has had its event, or was not taken
+  void entered(Link& link, bool waits_for_stream);  // the transport has one more
+  void left(Link& link, std::uint64_t bytes);       // it has had its event, or was not taken
+  void works(Link& link);                           // a slice that was no proof is done
+  void forgive_stalls();  // transfers that waited for stalled links have ended: the next ones may try them
   [[nodiscard]] std::uint32_t out() const { return out_; }  // in transports' hands
   void proof_done(std::uint8_t index, const Status& status);
   void on_echo(std::uint8_t index, const record::Echo& echo);
@@ -128,6 +134,9 @@ class LinkSet {
   void settle();
   void set_ready(Link& link);
   void plan_retry(Link& link);
+  // link_set_progress.cc
+  Time watch_progress(std::uint8_t index);  // returns when to look again
+  void close_stalled(std::uint8_t index);
   bool forgets_a_slice(std::uint8_t index);
   // link_set_proof.cc
   [[nodiscard]] std::size_t scratch_place(std::uint8_t index) const;

@@ -49,7 +49,10 @@ void Transfers::start(std::uint32_t slot) {
     next_deadline_ = t.deadline;
     peer_.wake_at(t.deadline);
   }
-  if (parts_.links.no_link_since() != kNever) peer_.wake_at(peer_.now());
+  if (parts_.links.no_link_since() != kNever) {
+    if (active_count_ == 1) parts_.links.forgive_stalls();  // nobody has waited for them
+    peer_.wake_at(peer_.now());
+  }
   const TransferId first = t.request.options.after;
   bool first_failed = false;
   if (first && parts_.worker.wait_for(first, slot, first_failed)) {
@@ -340,7 +343,8 @@ Time Transfers::give_up_without_link() {
     if (t.request.operation != Operation::receive || t.rendezvous.other) fail(slot, why);
     slot = next;
   }
-  if (first_active_ == kNoSlot) return kNever;
+  parts_.links.forgive_stalls();
+  if (first_active_ == kNoSlot || parts_.links.no_link_since() == kNever) return kNever;
   if (!parts_.links.is_over(parts_.links.no_link_since(), kBoundsOfAReceive * parts_.links.bound()))
     return parts_.links.look_at(parts_.links.no_link_since(), kBoundsOfAReceive * parts_.links.bound());
   peer_.end_session(why);

@@ -65,6 +65,7 @@ void Transfers::on_slice(std::uint32_t token, const transport::Event& event) {
   }
   if (ok) {
     link.newest_done = std::max(link.newest_done, entry.posted);
+    if (link.stalled) parts_.links.works(link);
     ++link.slices;
     link.bytes_out += entry.piece.bytes();
   }

@@ -75,7 +75,7 @@ void Fabric::deliver_again(void* object, std::uint64_t side, std::uint64_t) {
 }
 
 void Fabric::answer(Flight& flight) {
-  send(flight, &Fabric::acknowledge, 0, 0);
+  send(flight, flight.side, simulation_.now(), 0, &Fabric::acknowledge, 0, 0);
 }
 
 // The initiator gets the result, unless the link broke on the way back.
@@ -89,7 +89,7 @@ void Fabric::acknowledge(void* object, std::uint64_t, std::uint64_t) {
   if (!gone && !(flight.link->broken && random.chance(700))) {
     const NicBehavior& how = fabric.nature(*flight.link, flight.side);
     const LinkEnd& far = flight.link->ends[1 - flight.side];
-    if (fabric.simulation_.partitioned(home.host->index(), far.host->index()) ||
+    if (fabric.simulation_.blocked(far.host->index(), home.host->index()) ||
         (how.lose_per_mille != 0 && random.chance(how.lose_per_mille))) {
       ++flight.frames;
       fabric.simulation_.in(how.retransmit, &Fabric::acknowledge, object);

@@ -15,6 +15,7 @@ SimulationOptions options_of(const SimulationRequest& request) {
   options.trace = request.trace;
   options.hopeless = request.hopeless;
   options.most_time = 120 * kSecond;
+  options.drift = true;
   options.most_events = 2'000'000;
   return options;
 }
@@ -186,6 +187,12 @@ void Campaign::inject_fault(void* object, std::uint64_t, std::uint64_t) {
       self.simulation_.set_partition(a->host->index(), b->host->index(), true);
       self.partition_changed(*a->host, *b->host);
       break;
+    case Fault::one_way:
+    case Fault::slow_path:
+      self.change_path(*a->host, *b->host, planned);
+      event.planned.a = static_cast<std::uint32_t>(a->host->index());
+      event.planned.b = static_cast<std::uint32_t>(b->host->index());
+      return self.simulation_.in(planned.lasts, &Campaign::recover, object);
     case Fault::freeze:
       a->host->freeze();
       a->disturbed = self.simulation_.now();
@@ -211,11 +218,26 @@ void Campaign::recover(void* object, std::uint64_t, std::uint64_t) {
     self.simulation_.set_partition(event.planned.a, event.planned.b, false);
     self.partition_changed(host, self.simulation_.host(event.planned.b));
   }
+  if (event.planned.fault == Scenario::Fault::one_way || event.planned.fault == Scenario::Fault::slow_path)
+    return self.change_path(host, self.simulation_.host(event.planned.b), {});
   if (event.planned.fault != Scenario::Fault::freeze) return;
   host.thaw();
   for (const auto& app : self.applications_)
     if (app->host == &host) app->disturbed = self.simulation_.now();
   host.signalled();
+}
+
+// Back to normal, where no such fault is given.
+void Campaign::change_path(const Host& a, const Host& b, const Scenario::Planned& planned) {
+  Path &out = simulation_.path(a.index(), b.index()), &back = simulation_.path(b.index(), a.index());
+  out = back = {};
+  out.cut = planned.fault == Scenario::Fault::one_way;
+  if (planned.fault == Scenario::Fault::slow_path) {
+    out.bytes_per_second = random_.between(1'000'000, 20'000'000);
+    out.delay = random_.below(30 * kMillisecond);
+    back = out;
+  }
+  partition_changed(a, b);
 }
 
 void Campaign::kill(Application& app) {

@@ -47,6 +47,8 @@ class Campaign {
   static void inject_fault(void* event, std::uint64_t, std::uint64_t);
   static void recover(void* event, std::uint64_t, std::uint64_t);
   void kill(Application& app);
+  void change_path(const Host& a, const Host& b, const Scenario::Planned& planned);
+  bool is_path_changed(const Host& a, const Host& b);
   Application* live_application(std::size_t place);
   void poll_engine(Application& app);
   void poll_and_handle(Application& app);

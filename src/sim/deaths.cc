@@ -46,6 +46,15 @@ Time Campaign::partitioned_since(const Host& a, const Host& b) const {
   return found == partition_changed_at_.end() ? 0 : found->second;
 }
 
+// A partition, or a path that is cut one way or slow.
+bool Campaign::is_path_changed(const Host& a, const Host& b) {
+  const auto changed = [&](const Host& from, const Host& to) {
+    const Path* path = simulation_.changed_path(from.index(), to.index());
+    return path != nullptr && (path->cut || path->bytes_per_second != 0 || path->delay != 0);
+  };
+  return simulation_.partitioned(a.index(), b.index()) || changed(a, b) || changed(b, a);
+}
+
 // Every engine that knows the peer and could notice must notice in time; for a partition, the engines on the other
 // side.
 void Campaign::expect_death(Application& gone, const Scenario::Planned& planned) {
@@ -58,8 +67,9 @@ void Campaign::expect_death(Application& gone, const Scenario::Planned& planned)
       continue;
     const Time bound = std::chrono::nanoseconds(observer.options.peer_timeout).count() * 11 / 10;
     if (planned.fault != Fault::kill && planned.lasts <= bound) continue;
-    if (planned.fault == Fault::kill && (simulation_.partitioned(observer.host->index(), gone.host->index()) ||
-                                         (observer.disturbed != 0 && observer.disturbed + kQuiet > now) ||
+    const bool changed = is_path_changed(*observer.host, *gone.host);
+    if (planned.fault == Fault::freeze && changed) continue;
+    if (planned.fault == Fault::kill && (changed || (observer.disturbed != 0 && observer.disturbed + kQuiet > now) ||
                                          partitioned_since(*observer.host, *gone.host) + kQuiet > now))
       continue;
     drain_peer_events(observer);

@@ -214,4 +214,17 @@ const NicBehavior& Fabric::nature(const SimLink& link, unsigned side) const {
   return nics_[end.nic]->natures[end.device];
 }
 
+std::uint64_t Fabric::rate_of(const LinkEnd& end) const {
+  return std::max<std::uint64_t>(nics_[end.nic]->devices[end.device].bytes_per_second, 1'000'000);
+}
+
+// When bytes that are read have left the NIC where they lie.
+Time Fabric::leaves_target(const Flight& flight, std::uint64_t bytes) {
+  const LinkEnd& at = flight.link->ends[1 - flight.side];
+  Nic& nic = *nics_[at.nic];
+  Time& busy = nic.busy_until[at.device];
+  busy = std::max(busy, simulation_.now()) + bytes * kSecond / rate_of(at);
+  return busy;
+}
+
 }  // namespace fairway::sim

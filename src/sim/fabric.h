@@ -146,8 +146,12 @@ class Fabric {
   ErrorCode gather(Flight& flight, std::uint64_t begin, std::uint64_t end, bool copy_out);
   ErrorCode apply(Flight& flight, std::uint64_t begin, std::uint64_t end, bool is_read);
   ErrorCode execute_atomic(Flight& flight);
-  void send(Flight& flight, Simulation::Handler handler, std::uint64_t a, std::uint64_t b);
+  // A frame that leaves at that time and carries so many bytes to one end.
+  void send(Flight& flight, unsigned toward, Time leaves, std::uint64_t bytes, Simulation::Handler handler,
+            std::uint64_t a, std::uint64_t b);
   Time time_of(const Flight& flight) const;  // of a steady NIC
+  std::uint64_t rate_of(const LinkEnd& end) const;
+  Time leaves_target(const Flight& flight, std::uint64_t bytes);
   static void begin_to_arrive(void* flight, std::uint64_t a, std::uint64_t end);
   void send_steadily(Flight& flight, std::uint64_t a, std::uint64_t end);
   Time latency(const Flight& flight);

@@ -64,7 +64,7 @@ void Fabric::launch(SimLink& link, unsigned side, const Command& command) {
 
   Nic& nic = *nics_[end.nic];
   Time& busy = nic.busy_until[end.device];
-  const std::uint64_t rate = std::max<std::uint64_t>(nic.devices[end.device].bytes_per_second, 1'000'000);
+  const std::uint64_t rate = rate_of(end);
   busy = std::max(busy, simulation_.now());
   Traffic& sent = nic.sent;
   ++(slice.op == Op::message ? sent.records : flight.total == 0 ? sent.counts : sent.messages);
@@ -75,7 +75,7 @@ void Fabric::launch(SimLink& link, unsigned side, const Command& command) {
       flight.carried = carried_->size();
     }
     const Time first = busy + nic.natures[end.device].latency_min;  // its first byte arrives
-    busy += time_of(flight);
+    busy += slice.op == Op::read ? nic.natures[end.device].message_time : time_of(flight);
     flight.pieces = 1;
     ++flight.frames;
     simulation_.at(busy, &Fabric::depart, &flight, 0, flight.total);
@@ -89,7 +89,7 @@ void Fabric::launch(SimLink& link, unsigned side, const Command& command) {
   for (std::uint64_t piece = 0; piece < count; ++piece) {
     const std::uint64_t most_here = flight.total - begin - (count - piece - 1);  // so that no later piece is empty
     const std::uint64_t stop = piece + 1 == count ? flight.total : begin + simulation_.random().between(1, most_here);
-    busy += (stop - begin) * kSecond / rate;
+    if (slice.op != Op::read) busy += (stop - begin) * kSecond / rate;  // what is read leaves the other NIC
     launch_piece(flight, piece, begin, stop, busy);
     begin = stop;
   }
@@ -139,9 +139,24 @@ Time Fabric::latency(const Flight& flight) {
   return simulation_.random().between(how.latency_min, how.latency_max);
 }
 
-void Fabric::send(Flight& flight, Simulation::Handler handler, std::uint64_t a, std::uint64_t b) {
+// It waits for what the path, and the NIC that it goes to, have to take before it: many that send to one share its
+// rate.
+void Fabric::send(Flight& flight, unsigned toward, Time leaves, std::uint64_t bytes, Simulation::Handler handler,
+                  std::uint64_t a, std::uint64_t b) {
   ++flight.frames;
-  simulation_.in(latency(flight), handler, &flight, a, b);
+  const LinkEnd &from = flight.link->ends[1 - toward], &to = flight.link->ends[toward];
+  Time at = leaves;
+  if (from.host != nullptr && to.host != nullptr) {
+    if (Path* const path = simulation_.changed_path(from.host->index(), to.host->index()))
+      at = path->through(leaves, bytes);
+    Nic& nic = *nics_[to.nic];
+    if (!nic.natures[to.device].steady && bytes != 0) {
+      Time& until = nic.receives_until[to.device];
+      until = std::max(until, leaves) + bytes * kSecond / rate_of(to);
+      at = std::max(at, until);
+    }
+  }
+  simulation_.at(at + latency(flight), handler, &flight, a, b);
 }
 
 // A frame ended. The last one frees the flight, if its event is decided.
@@ -159,7 +174,7 @@ bool Fabric::may_pass(Flight& flight, unsigned toward, Simulation::Handler again
     return false;
   }
   Random& random = simulation_.random();
-  if (simulation_.partitioned(link.ends[0].host->index(), link.ends[1].host->index())) {
+  if (simulation_.blocked(link.ends[1 - toward].host->index(), to.host->index())) {
     if (random.chance(100)) break_link(link);
     ++flight.frames;
     simulation_.in(random.between(kMillisecond, 5 * kMillisecond), again, &flight, a, b);
@@ -242,7 +257,9 @@ void Fabric::depart(void* object, std::uint64_t a, std::uint64_t end) {
     return fabric.drop(flight);
   }
   // In half of the losses the frame arrived and only its acknowledgement was lost: it lands twice.
-  if (!lost || random.chance(500)) fabric.send(flight, op == Op::read ? &Fabric::serve_read : &Fabric::land, a, end);
+  if (!lost || random.chance(500))
+    fabric.send(flight, 1 - flight.side, fabric.simulation_.now(), op == Op::read ? 0 : end - begin,
+                op == Op::read ? &Fabric::serve_read : &Fabric::land, a, end);
   fabric.drop(flight);
 }
 
@@ -329,7 +346,8 @@ void Fabric::serve_read(void* object, std::uint64_t a, std::uint64_t end) {
   if (code != ErrorCode::ok)
     fabric.refuse(flight, code);
   else
-    fabric.send(flight, &Fabric::land_read, a, end);
+    fabric.send(flight, flight.side, fabric.leaves_target(flight, end - begin), end - begin, &Fabric::land_read, a,
+                end);
   fabric.drop(flight);
 }
 

@@ -45,6 +45,7 @@ Host::Host(Simulation& simulation, std::size_t index, std::size_t place)
       index_(index),
       place_(place),
       skew_(simulation.random().below(kSecond)),
+      drift_(simulation.drift() ? simulation.random().below(kMostDrift) : 0),
       random_(simulation.random().fork()),
       network_(simulation, index, place),
       runtime_{*this, *this, *this, network_} {}
@@ -95,12 +96,12 @@ Time Host::wake_time() {
 }
 
 void Host::signalled() {
-  if (strand_ != nullptr) strand_->wake();
+  for (Strand* const each : strands_) each->wake();
   if (signal_handler_ != nullptr) signal_handler_(signal_object_, 0, 0);
 }
 
 void Host::wake_all(std::atomic<std::uint32_t>&) {
-  if (strand_ != nullptr) strand_->wake();
+  for (Strand* const each : strands_) each->wake();
 }
 
 void Host::schedule(SimTask& task, Time when) {
@@ -129,7 +130,20 @@ void Host::run(void* object, std::uint64_t, std::uint64_t serial) {
     host.schedule(task,
                   after(simulation.now(), simulation.steady() ? kSteadyWake : simulation.random().between(200, 2'000)));
   else if (next != kNever)
-    host.schedule(task, next - host.skew_);
+    host.schedule(task, host.when_clock_says(next));
+}
+
+Time Host::when_clock_says(Time time) const {
+  const auto reads = [this](Time passed) {
+    return passed + skew_ + passed / kDriftUnit * drift_ + passed % kDriftUnit * drift_ / kDriftUnit;
+  };
+  const Time since = std::max(time, skew_) - skew_;
+  if (drift_ == 0) return since;
+  Time at = since - since / (kDriftUnit + drift_) * drift_;
+  at -= std::min(at, Time{kDriftUnit});
+  for (Time step = 2 * kDriftUnit; step > 0; step /= 2)
+    while (reads(at + step) <= time) at += step;
+  return reads(at) < time ? at + 1 : at;
 }
 
 void Host::polled_in_vain() {
@@ -139,8 +153,9 @@ void Host::polled_in_vain() {
 
 bool Host::step_until(Time deadline) {
   if (dead() && frozen_) bury();  // a call under way when the process died must still return to the simulation
-  const Time limit = deadline == kNever ? kNever : std::max(deadline, skew_) - skew_;
-  if (strand_ != nullptr && strand_->runs()) return strand_->pause(limit);
+  const Time limit = deadline == kNever ? kNever : when_clock_says(deadline);
+  Strand* const strand = Strand::current();
+  if (strand != nullptr && &strand->host() == this) return strand->pause(limit);
   if (simulation_.now() >= limit) return false;
   if (simulation_.step(limit)) return true;
   if (limit == kNever)
@@ -164,7 +179,7 @@ void Host::thaw() {
   if (dead()) return;
   frozen_ = false;
   simulation_.note(index_, [] { return "thawed"; });
-  if (strand_ != nullptr) strand_->thawed();
+  for (Strand* const each : strands_) each->thawed();
   for (const auto& task : tasks_)
     if (task->stepper && (task->due == kNever || task->woken)) wake(*task);
 }
@@ -177,7 +192,7 @@ void Host::kill() {
 
 void Host::bury() {
   frozen_ = false;
-  if (strand_ != nullptr) strand_->thawed();
+  for (Strand* const each : strands_) each->thawed();
   for (const auto& task : tasks_)
     if (task->stepper && (task->due == kNever || task->woken)) wake(*task);
 }

@@ -48,7 +48,10 @@ class Host final : public Clock, public Rng, public Executor {
   void bury();
   bool dead() const { return network_.dead(); }
 
-  Time now() override { return simulation_.now() + skew_; }
+  Time now() override {
+    const Time passed = simulation_.now();
+    return passed + skew_ + passed / kDriftUnit * drift_ + passed % kDriftUnit * drift_ / kDriftUnit;
+  }
   std::uint64_t unix_ns() override { return 1'700'000'000'000'000'000 + simulation_.now(); }
   void fill(std::span<std::byte> out) override;
   Result<std::unique_ptr<Task>> start(const TaskOptions& options, Stepper& stepper) override;
@@ -60,7 +63,8 @@ class Host final : public Clock, public Rng, public Executor {
   // Sets the handler called when the engine here has something for a caller-stepped application; one call at a time.
   void on_signal(Simulation::Handler handler, void* object) { signal_handler_ = handler, signal_object_ = object; }
   void signalled();
-  void set_strand(Strand* strand) { strand_ = strand; }
+  void add(Strand& strand) { strands_.push_back(&strand); }
+  void remove(Strand& strand) { std::erase(strands_, &strand); }
   // From a wake to the step, or to the program's next instruction.
   Time wake_time();
 
@@ -77,14 +81,19 @@ class Host final : public Clock, public Rng, public Executor {
   Simulation& simulation_;
   const std::size_t index_;
   const std::size_t place_;
-  const Time skew_;  // hosts' clocks differ
+  static constexpr Time kDriftUnit = 1'000'000;
+  static constexpr Time kMostDrift = 200;               // millionths
+  [[nodiscard]] Time when_clock_says(Time time) const;  // by the simulation's
+
+  const Time skew_;   // hosts' clocks differ
+  const Time drift_;  // and run faster than the simulation's, by so many millionths
   Random random_;
   SimNetwork network_;
   Runtime runtime_;
   std::vector<std::unique_ptr<SimTask>> tasks_;
   Simulation::Handler signal_handler_ = nullptr;
   void* signal_object_ = nullptr;
-  Strand* strand_ = nullptr;
+  std::vector<Strand*> strands_;
   bool frozen_ = false;
   Time spun_at_ = 0;  // polled_in_vain(): so often at this time
   int spins_ = 0;

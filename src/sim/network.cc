@@ -16,10 +16,23 @@ Time latency(Simulation& simulation) {
   return simulation.random().between(5 * kMicrosecond, slow ? 3 * kMillisecond : 60 * kMicrosecond);
 }
 
-bool cut_off(const Connection& connection) {
+// Whether nothing arrives that comes from `side`.
+bool cut_off(const Connection& connection, std::uint64_t side) {
   const Connection::End* ends = connection.ends;
   return ends[0].network && ends[1].network &&
-         connection.simulation->partitioned(ends[0].network->index(), ends[1].network->index());
+         connection.simulation->blocked(ends[side].network->index(), ends[1 - side].network->index());
+}
+
+Path* path_from(const Connection& connection, std::uint64_t side) {
+  const Connection::End* ends = connection.ends;
+  if (!ends[0].network || !ends[1].network) return nullptr;
+  return connection.simulation->changed_path(ends[side].network->index(), ends[1 - side].network->index());
+}
+
+bool swallows(const Connection& connection, std::uint64_t side, std::uint64_t count) {
+  const Path* path = path_from(connection, side);
+  return path != nullptr && path->longest != 0 &&
+         std::min<std::uint64_t>(count, connection.segment_bytes) > path->longest;
 }
 
 void wake(Connection::End& end) {
@@ -34,7 +47,9 @@ void arrive(void* object, std::uint64_t side, std::uint64_t count);
 void schedule(Connection& connection, unsigned side, std::uint64_t count) {
   Connection::Stream& stream = connection.ends[side].out;
   Simulation& simulation = *connection.simulation;
-  stream.last_arrival = std::max(stream.last_arrival + 1, simulation.now() + latency(simulation));
+  Path* path = path_from(connection, side);
+  const Time through = path == nullptr ? simulation.now() : path->through(simulation.now(), count);
+  stream.last_arrival = std::max(stream.last_arrival + 1, through + latency(simulation));
   simulation.at(stream.last_arrival, &arrive, &connection, side, count);
 }
 
@@ -42,13 +57,18 @@ void arrive(void* object, std::uint64_t side, std::uint64_t count) {
   Connection& connection = *static_cast<Connection*>(object);
   Connection::Stream& stream = connection.ends[side].out;
   Connection::End& to = connection.ends[1 - side];
-  if (to.broken != ErrorCode::ok) return;
-  if (cut_off(connection)) return connection.simulation->in(kRetransmit, &arrive, object, side, count);
+  if (to.broken != ErrorCode::ok || (connection.ends[0].closed && connection.ends[1].closed)) return;
+  const bool swallowed = swallows(connection, side, count);
+  const Path* const path = path_from(connection, side);
+  stream.stuck = swallowed || (stream.stuck && path != nullptr && path->longest != 0);
+  if (stream.stuck || cut_off(connection, side))
+    return connection.simulation->in(kRetransmit, &arrive, object, side, count);
   stream.arrived = std::min(stream.bytes.size(), stream.arrived + count);
   if (count == 0) {
     stream.arrived = stream.bytes.size();
     stream.fin_arrived = true;
   }
+  if (!cut_off(connection, 1 - side)) stream.acknowledged = stream.arrived;
   wake(to);
 }
 
@@ -57,10 +77,14 @@ void reset(void* object, std::uint64_t side, std::uint64_t code) {
   Connection& connection = *static_cast<Connection*>(object);
   Connection::End& end = connection.ends[side];
   if (end.broken != ErrorCode::ok) return;
-  if (code != static_cast<std::uint64_t>(ErrorCode::unreachable) && cut_off(connection))
+  if (code != static_cast<std::uint64_t>(ErrorCode::unreachable) && cut_off(connection, 1 - side))
     return connection.simulation->in(kRetransmit, &reset, object, side, code);
   end.broken = static_cast<ErrorCode>(code);
   wake(end);
+}
+
+void writable(void* object, std::uint64_t side, std::uint64_t) {
+  wake(static_cast<Connection*>(object)->ends[side]);
 }
 
 void send_reset(Connection& connection, unsigned to) {
@@ -88,17 +112,19 @@ class SimChannel final : public Channel {
     if (end.broken != ErrorCode::ok) return broken(end.broken);
     if (!end.connected) return std::size_t{0};
     Connection::Stream& stream = end.out;
+    if (connection_.simulation->now() < end.full_until) return std::size_t{0};
     const std::size_t waiting = stream.bytes.size() - stream.read;
     std::size_t take = std::min(bytes.size(), kWindow - std::min(kWindow, waiting));
     Random& random = connection_.simulation->random();
     if (take > 1 && random.chance(50)) take = random.between(1, take);  // a short write
     if (stream.read == stream.bytes.size()) {
       stream.bytes.clear();
-      stream.read = stream.arrived = 0;
+      stream.read = stream.arrived = stream.acknowledged = 0;
     }
     if (stream.bytes.size() + take > stream.bytes.capacity() && stream.read > kWindow) {
       stream.bytes.erase(stream.bytes.begin(), stream.bytes.begin() + static_cast<std::ptrdiff_t>(stream.read));
       stream.arrived -= stream.read;
+      stream.acknowledged -= std::min(stream.acknowledged, stream.read);
       stream.read = 0;
     }
     stream.bytes.insert(stream.bytes.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(take));
@@ -111,7 +137,10 @@ class SimChannel final : public Channel {
       schedule(connection_, side_, segment);
       left -= segment;
     }
-    if (take < bytes.size() && take != 0) wake(end);  // a short write leaves room: the socket is writable at once
+    if (take < bytes.size() && take != 0) {  // a short write leaves room: the socket is writable at once, or soon
+      end.full_until = connection_.simulation->now() + (random.chance(500) ? 0 : random.below(kMillisecond));
+      connection_.simulation->at(end.full_until, &writable, &connection_, side_);
+    }
     return take;
   }
 
@@ -127,7 +156,7 @@ class SimChannel final : public Channel {
       stream.read += take;
       if (stream.read == stream.bytes.size()) {  // thousands of connections are idle
         std::vector<std::byte>().swap(stream.bytes);
-        stream.read = stream.arrived = 0;
+        stream.read = stream.arrived = stream.acknowledged = 0;
       }
       if (stream.read < stream.arrived) wake(end);  // level-triggered: more can be read
       if (was_full) wake(connection_.ends[1 - side_]);
@@ -139,6 +168,13 @@ class SimChannel final : public Channel {
     return std::size_t{0};
   }
 
+  std::uint64_t unacknowledged() const override {
+    const Connection::Stream& stream = connection_.ends[side_].out;
+    return stream.bytes.size() - stream.acknowledged;
+  }
+  std::uint32_t swallowed_segment() const override {
+    return connection_.ends[side_].out.stuck ? connection_.segment_bytes : 0;
+  }
   bool announced() const override { return connection_.ends[side_].announced; }
   bool announce_in(std::vector<std::uint32_t>* list, std::uint32_t number) override {
     connection_.ends[side_].list = list;
@@ -202,12 +238,14 @@ SimListener* SimNetwork::find(const std::string& address) {
   return nullptr;
 }
 
-Result<std::unique_ptr<Channel>> SimNetwork::dial(const std::string& address, Task& wakes) {
+Result<std::unique_ptr<Channel>> SimNetwork::dial_in_segments(const std::string& address, std::uint32_t most_bytes,
+                                                              Task& wakes) {
   if (const Result<bool> parsed = is_loopback(address); !parsed) return parsed.status();
   connections_.push_back(std::make_unique<Connection>());
   Connection& connection = *connections_.back();
   connection.simulation = &simulation_;
   connection.address = address;
+  connection.segment_bytes = most_bytes;
   connection.ends[0].network = this;
   connection.ends[0].task = &wakes;
   simulation_.in(latency(simulation_), &SimNetwork::syn, &connection);
@@ -226,7 +264,7 @@ void SimNetwork::syn(void* object, std::uint64_t, std::uint64_t) {
   for (SimNetwork* to : ip == "127.0.0.1" ? std::vector<SimNetwork*>{&from} : simulation.networks_at(ip)) {
     const bool named = ip == to->address() || (ip == "127.0.0.1" && to == &from);
     if (to->dead() || !named) continue;
-    if (simulation.partitioned(from.index(), to->index())) return simulation.in(kRetransmit, &SimNetwork::syn, object);
+    if (simulation.blocked(from.index(), to->index())) return simulation.in(kRetransmit, &SimNetwork::syn, object);
     if (SimListener* listener = to->find(connection.address)) {
       connection.ends[1].network = to;
       connection.ends[1].connected = true;
@@ -241,7 +279,7 @@ void SimNetwork::syn(void* object, std::uint64_t, std::uint64_t) {
 
 void SimNetwork::answer(void* object, std::uint64_t refused, std::uint64_t) {
   Connection& connection = *static_cast<Connection*>(object);
-  if (cut_off(connection)) return connection.simulation->in(kRetransmit, &SimNetwork::answer, object, refused);
+  if (cut_off(connection, 1)) return connection.simulation->in(kRetransmit, &SimNetwork::answer, object, refused);
   if (refused != 0) return reset(object, 0, static_cast<std::uint64_t>(ErrorCode::unreachable));
   Connection::End& end = connection.ends[0];
   end.connected = true;

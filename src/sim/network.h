@@ -19,8 +19,10 @@ struct Connection {
     std::vector<std::byte> bytes;  // sent and not read yet; [0, read) is consumed, [read, arrived) is readable
     std::size_t read = 0;
     std::size_t arrived = 0;
-    Time last_arrival = 0;  // TCP preserves order
-    bool finished = false;  // the sender closed in order
+    std::size_t acknowledged = 0;  // of `bytes`: the sender knows that they arrived
+    bool stuck = false;            // a segment was swallowed, and is sent again and again
+    Time last_arrival = 0;         // TCP preserves order
+    bool finished = false;         // the sender closed in order
     bool fin_arrived = false;
   };
   struct End {
@@ -30,13 +32,15 @@ struct Connection {
     ErrorCode broken = ErrorCode::ok;  // permanent error, once it arrived here
     bool closed = false;               // this side's Channel was destroyed
     bool connected = false;
+    Time full_until = 0;    // it takes nothing
     bool announced = true;  // something may have come since the last receive() that found nothing
     std::uint32_t number = 0;
     std::vector<std::uint32_t>* list = nullptr;  // of Channel::announce_in()
   };
   Simulation* simulation = nullptr;
   std::string address;  // the listener's address
-  End ends[2];          // 0 dialed, 1 accepted
+  std::uint32_t segment_bytes = 0;
+  End ends[2];  // 0 dialed, 1 accepted
 };
 
 class SimListener;
@@ -45,11 +49,17 @@ class SimListener;
 // partition, and are lost only with a reset. It knows nothing of what runs on the host: it wakes tasks.
 class SimNetwork final : public Network {
  public:
+  static constexpr std::uint32_t kSegment = 1448;  // bytes
+
   // `index`: of the host. `place`: its address; a restarted machine is a new host at the same place.
   SimNetwork(Simulation& simulation, std::size_t index, std::size_t place);
   ~SimNetwork() override;
 
-  Result<std::unique_ptr<Channel>> dial(const std::string& address, Task& wakes) override;
+  Result<std::unique_ptr<Channel>> dial(const std::string& address, Task& wakes) override {
+    return dial_in_segments(address, kSegment, wakes);
+  }
+  Result<std::unique_ptr<Channel>> dial_in_segments(const std::string& address, std::uint32_t most_bytes,
+                                                    Task& wakes) override;
   Result<std::unique_ptr<Listener>> listen(const std::string& address, Task& wakes) override;
   Result<bool> is_loopback(const std::string& address) override;
   Result<std::vector<InterfaceAddress>> addresses() override;

@@ -44,7 +44,8 @@ transport::AtOnce FabricPort::try_at_once() {
   LinkEnd& far = link_.ends[1 - side_];
   if (far.host == nullptr || !far.open || far.fencing || far.fenced || far.host->dead()) return AtOnce::later;
   if (fabric_.held_until(link_, side_) != 0 || fabric_.held_until(link_, 1 - side_) != 0) return AtOnce::later;
-  if (fabric_.simulation_.partitioned(end_.host->index(), far.host->index())) return AtOnce::later;
+  const std::size_t here = end_.host->index(), there = far.host->index();
+  if (fabric_.simulation_.blocked(here, there) || fabric_.simulation_.blocked(there, here)) return AtOnce::later;
   if (!fabric_.simulation_.random().chance(nature.at_once_per_mille)) return AtOnce::later;
   return AtOnce::done;
 }

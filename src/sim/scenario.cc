@@ -63,7 +63,9 @@ void plan_faults(Scenario& scenario, Random& random) {
     const std::uint64_t kind = random.below(100);
     planned.fault = kind < 45   ? Scenario::Fault::break_link
                     : kind < 65 ? Scenario::Fault::device_down
-                    : kind < 75 ? Scenario::Fault::partition
+                    : kind < 71 ? Scenario::Fault::partition
+                    : kind < 74 ? Scenario::Fault::one_way
+                    : kind < 77 ? Scenario::Fault::slow_path
                     : kind < 85 ? Scenario::Fault::freeze
                     : kind < 91 ? Scenario::Fault::kill
                     : kind < 97 ? Scenario::Fault::hold

@@ -10,7 +10,17 @@ namespace fairway::sim {
 
 // What a seed chooses before the run starts. A value.
 struct Scenario {
-  enum class Fault : std::uint8_t { break_link, device_down, partition, freeze, kill, cut_control, hold };
+  enum class Fault : std::uint8_t {
+    break_link,
+    device_down,
+    partition,
+    one_way,    // nothing arrives at b that comes from a
+    slow_path,  // both ways
+    freeze,
+    kill,
+    cut_control,
+    hold
+  };
   struct Planned {
     Time at = 0;
     Fault fault = Fault::break_link;

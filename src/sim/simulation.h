@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -31,6 +32,23 @@ struct SimulationOptions {
   Time most_time = 600 * kSecond;
   std::uint64_t most_events = 20'000'000;
   bool steady = false;  // a wake always takes the same time: for measuring in virtual time
+  bool drift = false;   // hosts' clocks run at rates of their own
+};
+
+// How the network treats bytes from one host to another.
+struct Path {
+  bool cut = false;                    // nothing arrives; the other direction has its own
+  std::uint64_t bytes_per_second = 0;  // of all connections and links together; 0: no limit
+  Time delay = 0;                      // beyond what the network takes anyway
+  std::uint32_t longest = 0;           // segments beyond so many bytes are swallowed; 0: none are
+  Time busy_until = 0;                 // with bytes on their way, at that rate
+
+  // When so many bytes that leave now are through.
+  Time through(Time now, std::uint64_t bytes) {
+    busy_until = std::max(busy_until, now);
+    if (bytes_per_second != 0) busy_until += bytes * kSecond / bytes_per_second;
+    return busy_until + delay;
+  }
 };
 
 // Virtual time and all events in it: one heap ordered by (time, seeded tie-break). One thread owns a simulation and
@@ -47,6 +65,7 @@ class Simulation {
   Time now() const { return now_; }
   Random& random() { return random_; }
   bool steady() const { return options_.steady; }
+  bool drift() const { return options_.drift; }
 
   // Calls handler(object, a, b) at `when`. An event cannot be cancelled: its handler checks whether it still applies,
   // and objects live as long as the simulation.
@@ -85,6 +104,18 @@ class Simulation {
     return !partitions_.empty() && partitions_.contains(std::minmax(a, b));
   }
 
+  // From one host to another, as good as can be until somebody changes it.
+  Path& path(std::size_t from, std::size_t to) { return paths_[{from, to}]; }
+  Path* changed_path(std::size_t from, std::size_t to) {
+    const auto found = paths_.empty() ? paths_.end() : paths_.find({from, to});
+    return found == paths_.end() ? nullptr : &found->second;
+  }
+  // Whether nothing arrives that way.
+  bool blocked(std::size_t from, std::size_t to) {
+    const Path* path = changed_path(from, to);
+    return partitioned(from, to) || (path != nullptr && path->cut);
+  }
+
   // A hash of everything that happened so far: equal for two runs that did the same.
   std::uint64_t hash() const { return hash_; }
   std::uint64_t events_run() const { return events_run_; }
@@ -119,6 +150,7 @@ class Simulation {
   std::unordered_map<std::string, std::vector<SimNetwork*>> networks_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::set<std::pair<std::size_t, std::size_t>> partitions_;  // the lower index first
+  std::map<std::pair<std::size_t, std::size_t>, Path> paths_;
 };
 
 }  // namespace fairway::sim

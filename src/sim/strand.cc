@@ -9,11 +9,11 @@ thread_local Strand* running = nullptr;
 }  // namespace
 
 Strand::Strand(Host& host) : host_(host) {
-  host_.set_strand(this);
+  host_.add(*this);
 }
 
 Strand::~Strand() {
-  host_.set_strand(nullptr);
+  host_.remove(*this);
 }
 
 Strand* Strand::current() {
@@ -41,11 +41,9 @@ void Strand::resume(void* object, std::uint64_t, std::uint64_t serial) {
     return;
   }
   self.woken_ = self.waits_ = false;
-  self.runs_ = true;
   running = &self;
   self.fiber_.resume();
   running = nullptr;
-  self.runs_ = false;
   if (self.fiber_.finished()) self.started_ = false;
 }
 

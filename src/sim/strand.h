@@ -9,8 +9,8 @@
 namespace fairway::sim {
 
 // A program on a simulated host that calls what blocks: it runs on a stack of its own, and while it waits the
-// simulation goes on. A frozen host's does not run. One for each host; owned by the owner of the simulation, on its
-// thread.
+// simulation goes on. A frozen host's does not run. A host may have several, as a process has threads. Owned by the
+// owner of the simulation, on its thread.
 class Strand {
  public:
   explicit Strand(Host& host);
@@ -24,7 +24,6 @@ class Strand {
   Host& host() { return host_; }
 
   // ---- for the host ----
-  bool runs() const { return runs_; }  // the caller is the program
   // Called by the program: lets the simulation go on, until wake() or `limit`. False: `limit` has come.
   bool pause(Time limit);
   void wake();  // what the program waits for may be there
@@ -38,7 +37,7 @@ class Strand {
 
   Host& host_;
   Fiber fiber_;
-  bool started_ = false, runs_ = false, waits_ = false;
+  bool started_ = false, waits_ = false;
   bool woken_ = false;  // while its host was frozen
   Time due_ = kNever;   // of the one valid event
   std::uint64_t serial_ = 0;

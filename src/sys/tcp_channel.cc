@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 
 #include "sys/error.h"
+#include "sys/tcp_path.h"
 
 namespace fairway::sys {
 namespace {
@@ -23,10 +24,11 @@ void set_tcp_options(int socket) {
 }
 
 Result<std::unique_ptr<Channel>> TcpChannel::connect(const SocketAddress& to, std::string name,
-                                                     std::shared_ptr<EpollSet> epoll) {
+                                                     std::shared_ptr<EpollSet> epoll, std::uint32_t most_segment) {
   Fd socket(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
   if (!socket) return system_status(errno, fmt::format("cannot open a socket to {}", name));
   set_tcp_options(socket.get());
+  if (most_segment != 0) limit_segments(socket.get(), most_segment);
   if (::connect(socket.get(), to.data(), to.size) != 0 && errno != EINPROGRESS) {
     if (errno == EADDRNOTAVAIL)  // for connect() this means a limit, unlike for bind(), where it is a wrong address
       return Status(
@@ -57,6 +59,14 @@ std::string TcpChannel::local_address() const {
   bound.size = sizeof(bound.storage);
   if (::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.size) != 0) return {};
   return bound.text();
+}
+
+std::uint64_t TcpChannel::unacknowledged() const {
+  return unacknowledged_bytes(socket_.get());
+}
+
+std::uint32_t TcpChannel::swallowed_segment() const {
+  return sys::swallowed_segment(socket_.get());
 }
 
 TcpChannel::~TcpChannel() {

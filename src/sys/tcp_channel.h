@@ -17,8 +17,9 @@ namespace fairway::sys {
 class TcpChannel final : public Channel, private Readiness {
  public:
   // Starts to connect. Returns an error that the kernel reports at once; send() or receive() return a later one.
+  // `most_segment`: bytes of a segment, 0: as the interfaces allow.
   static Result<std::unique_ptr<Channel>> connect(const SocketAddress& to, std::string name,
-                                                  std::shared_ptr<EpollSet> epoll);
+                                                  std::shared_ptr<EpollSet> epoll, std::uint32_t most_segment = 0);
   // Takes ownership of a connected socket.
   static Result<std::unique_ptr<Channel>> adopt(Fd socket, std::string peer, std::shared_ptr<EpollSet> epoll);
   ~TcpChannel() override;
@@ -39,6 +40,8 @@ class TcpChannel final : public Channel, private Readiness {
   }
   std::string local_address() const override;
   std::uint64_t system_calls() const override { return system_calls_; }
+  std::uint64_t unacknowledged() const override;
+  std::uint32_t swallowed_segment() const override;
 
  private:
   TcpChannel(Fd socket, std::string peer, std::shared_ptr<EpollSet> epoll, bool connected)

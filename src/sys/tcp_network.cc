@@ -109,13 +109,14 @@ Status TcpListener::turn_away(int error) {
 
 }  // namespace
 
-Result<std::unique_ptr<Channel>> TcpNetwork::dial(const std::string& address, Task& wakes) {
+Result<std::unique_ptr<Channel>> TcpNetwork::dial_in_segments(const std::string& address, std::uint32_t most_bytes,
+                                                              Task& wakes) {
   auto task = epoll_task(wakes);
   if (!task) return task.status();
   auto where = parse_host_port(address);
   if (!where) return where.status();
   if (auto numeric = numeric_address(where.value()); numeric)
-    return TcpChannel::connect(numeric.value(), address, task.value()->epoll());
+    return TcpChannel::connect(numeric.value(), address, task.value()->epoll(), most_bytes);
   return ResolvingChannel::dial(where.value(), address, task.value()->epoll());
 }
 

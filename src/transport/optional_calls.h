@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "transport/transport.h"
 
@@ -32,6 +33,20 @@ class FlushesWrites {
 
  protected:
   ~FlushesWrites() = default;
+};
+
+// A transport that knows how its links get on with slices that have not ended, so that a slow link is not taken for a
+// dead one. It is asked a few times within peer_timeout, of links with slices in flight on which none has ended.
+class TellsProgress {
+ public:
+  // Bytes that this epoch of the link has moved, in both directions, so far as they are known to have arrived.
+  virtual std::uint64_t moved(LinkId link) = 0;
+  // None did for peer_timeout, and fence() is next: why, with the remedy; empty: it cannot tell. The transport may make
+  // the next epoch otherwise.
+  virtual std::string why_stalled(LinkId link) = 0;
+
+ protected:
+  ~TellsProgress() = default;
 };
 
 }  // namespace fairway::transport

@@ -29,6 +29,7 @@ TRANSFERS = "src/engine/transfers.cc"
 REQUESTS = "src/engine/remote_requests.cc"
 COMPLETION = "src/engine/transfers_ended.cc"
 PROOF = "src/engine/link_set_proof.cc"
+PROGRESS = "src/engine/link_set_progress.cc"
 NOTIFIER = "src/engine/notifier.cc"
 SENDER = "src/engine/message_sender.cc"
 RECEIVER = "src/engine/message_receiver.cc"
@@ -195,9 +196,8 @@ MUTANTS = [
     Mutant("a piece that is cut anew is not counted", "src/engine/transfers_retried.cc",
            "    ++t.pieces_out;\n    retries_.push_back(rest);", "    retries_.push_back(rest);", "seeds@1000"),
     Mutant("an atomic in doubt is posted again", COMPLETION, "} else if (atomic) {", "} else if (atomic && false) {", "seeds@1000"),
-    Mutant("a link that completes nothing stays up", LINKS,
-           "      if (is_over(link.last_progress, parts_.bound))\n        close(",
-           "      if (is_over(link.last_progress, parts_.bound) && link.in_flight > 1000)\n        close(", "Unanswered.*"),
+    Mutant("a link that completes nothing stays up", PROGRESS,
+           "  if (is_over(link.last_progress, parts_.bound))\n", "  if (link.in_flight > 1000)\n", "Unanswered.*"),
     Mutant("an older connection takes the session over", "src/control/acceptor.cc",
            "  if (peer.stamp < session->peer_stamp() || dialer_.wins_simultaneous_open(peer))",
            "  if (dialer_.wins_simultaneous_open(peer))",
@@ -365,6 +365,18 @@ MUTANTS = [
            "    if (i < encoded) encode_head(wire_[i]);\n", "    (void)encoded;\n", "tcp_test@*"),
     Mutant("a frame over tcp counts as sent only with the padding behind it", "src/transport/tcp/lane_send.cc",
            "position_ >= std::uint64_t{first.before} + first.bytes", "position_ >= first.whole()", "tcp_test@TcpLane*"),
+    Mutant("bytes that move are no progress of a link", PROGRESS,
+           "    if (moved != std::exchange(link.moved, moved)) link.last_progress = since_now();\n", "    (void)moved;\n",
+           "engine_test@SlowLinks.*:OverTcp.*"),
+    Mutant("a link that stalls again and again is waited for", LINKS,
+           "  if (!link.stalled) no_link_since_ = kNever;\n", "  no_link_since_ = kNever;\n", "engine_test@SlowLinks.*"),
+    Mutant("links that stalled are never tried again", "src/engine/transfers.cc",
+           "  parts_.links.forgive_stalls();\n", "", "OverTcp.*"),
+    Mutant("who dials is not told of segments that are swallowed", "src/transport/tcp/transport.cc",
+           "  send_handshake(link.peer, message);\n}", "}", "OverTcp.*"),
+    Mutant("a lookup forgets what it asked", "src/engine/pending_calls.h",
+           "if (!about.empty()) token = asked_before(of, about);", "if (!about.empty()) (void)asked_before(of, about);",
+           "engine_test@PendingCalls.*"),
     Mutant("a frame that goes alone leaves the acknowledgements behind", "src/transport/tcp/lane_send.cc",
            "  header.acks = static_cast<std::uint8_t>(owed_);\n", "", "tcp_test@*"),
     Mutant("who sleeps after polling is not woken by a socket", "src/transport/tcp/lane.h",

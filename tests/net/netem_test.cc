@@ -87,6 +87,23 @@ TEST_F(Netem, ATenthOfAllPacketsMayBeLostAndChecksumsStillAgree) {
   all_goes_well(kLittle, checked);
 }
 
+// A slice takes four times the peer timeout: bytes that move are progress.
+TEST_F(Netem, ASlowCableTakesTheTimeOfItsBytesAndNoLaneIsGivenUp) {
+  ASSERT_NO_FATAL_FAILURE(meet(milliseconds(1000)));
+  for (const Host* host : {&here(), &there()}) {
+    const auto added = host->run(
+        {"tc", "qdisc", "add", "dev", "one", "root", "tbf", "rate", "2mbit", "burst", "16kb", "latency", "200ms"});
+    if (added.status != 0) GTEST_SKIP() << "this kernel has no token bucket queue (sch_tbf): " << added.output;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto write = near_->write(1 << 20);
+  const Status wrote = near_->finish(write);
+  EXPECT_TRUE(wrote) << wrote.to_string();
+  EXPECT_EQ(far_->check(7, 1 << 20), "");
+  EXPECT_EQ(near_->engine->explain(*write)->retried_slices, 0U) << near_->links_text();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8)) << "4.2 s at the least";
+}
+
 // TCP's own sum of 16 bits finds a flipped bit; a packet with one is a lost packet.
 TEST_F(Netem, BitsFlippedOnTheCableAreLostPackets) {
   ASSERT_NO_FATAL_FAILURE(meet(milliseconds(5000)));

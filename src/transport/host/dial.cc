@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "core/bytes.h"
 #include "transport/host/transport.h"
 
 // One attempt at a link, from the dial until both sides have a lane. An unauthenticated process can send one hello, no
@@ -20,13 +21,6 @@ constexpr Time kHelloTimeout = 2 * kSecond;
 constexpr Time kFirstPause = kMillisecond;  // before the next attempt after a flap; doubles with each flap
 constexpr std::uint32_t kMostFlaps = 5;
 constexpr std::uint32_t kMaxRegions = 1 << 24;  // of a peer's table
-
-// In constant time.
-bool equal_constant_time(const Token& a, std::span<const std::byte> b) {
-  std::byte difference{0};
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{0};
-}
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/bytes.h"
 #include "transport/tcp/transport.h"
 
 // Connecting and reconnecting lanes, disconnecting peers. The initiator sends hello through control, the acceptor
@@ -11,13 +12,6 @@ namespace {
 
 constexpr Time kDialTimeout = 5 * kSecond;
 constexpr Time kDialAgain = 2 * kSecond;  // for a lane that was never up
-
-// In constant time.
-bool equal_constant_time(const std::array<std::byte, kTokenBytes>& a, const std::array<std::byte, kTokenBytes>& b) {
-  std::byte difference{0};
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{0};
-}
 
 bool is_any(const std::string& host) {
   return host == "0.0.0.0" || host == "::";
@@ -96,6 +90,11 @@ void TcpTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) {
   if (!message) return fail_peer(index, peer, message.status(), true);
   if (message->kind == Handshake::Kind::refused)
     return fail_peer(index, peer, {ErrorCode::unreachable, "tcp: " + message->reason}, false);
+  if (message->kind == Handshake::Kind::segments) {
+    if (peer.role == Role::initiator && message->address < peer.addresses.size())
+      return limit_segments(peer, message->address, message->segment_bytes);
+    return fail_peer(index, peer, {ErrorCode::protocol_error, "tcp handshake: unexpected message"}, true);
+  }
   const bool to_acceptor = message->kind == Handshake::Kind::hello;
   if (to_acceptor != (peer.role == Role::acceptor) || !peer.slots.empty())
     return fail_peer(index, peer, {ErrorCode::protocol_error, "tcp handshake: unexpected message"}, true);
@@ -122,6 +121,7 @@ std::uint32_t TcpTransport::make_link(PeerIndex peer_index, Peer& peer, std::uin
   link.index = index;
   link.attempt = link.held_attempt = link.refused_attempts = 0;
   link.was_up = false;
+  link.segment_bytes = 0;
   peer.slots[index] = slot;
   return slot;
 }
@@ -147,7 +147,8 @@ void TcpTransport::dial(Link& link) {
   link.deadline = after(runtime_.clock.now(), kDialTimeout);
   timer_ = std::min(timer_, link.deadline);
   const std::string& address = address_of(link);
-  auto channel = runtime_.network.dial(address, *task_);
+  auto channel = link.segment_bytes == 0 ? runtime_.network.dial(address, *task_)
+                                         : runtime_.network.dial_in_segments(address, link.segment_bytes, *task_);
   if (!channel) return dial_failed(link, channel.status());
   // The route decides the local address, which is known before anything is sent.
   if (const std::string local = (*channel)->local_address();
@@ -207,6 +208,16 @@ void TcpTransport::dial_failed(Link& link, const Status& why) {
                       return slot == kNoSlot || links_[slot].state == LinkState::dialing;
                     });
   if (!hope) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, peer.reason), true);
+}
+
+// All lanes to an address take the same way: those that are up come back with short segments too.
+void TcpTransport::limit_segments(Peer& peer, std::size_t address, std::uint16_t most_bytes) {
+  for (std::size_t i = address * peer.lanes; i < (address + 1) * peer.lanes; ++i) {
+    if (peer.slots[i] == kNoSlot) continue;
+    Link& link = links_[peer.slots[i]];
+    if (std::exchange(link.segment_bytes, most_bytes) == 0 && link.state == LinkState::up)
+      link.lane->fail({ErrorCode::link_failed, "tcp: another lane of its way found that it swallows long segments"});
+  }
 }
 
 // ---- the acceptor ----
@@ -352,6 +363,7 @@ void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
 void TcpTransport::disconnect(PeerIndex index) {
   const auto found = peers_.find(index);
   if (found == peers_.end()) return;
+  found->second.failed = true;  // it is told nothing more
   for (const std::uint32_t slot : found->second.slots) {
     if (slot == kNoSlot) continue;
     Link& link = links_[slot];

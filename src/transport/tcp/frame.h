@@ -13,7 +13,7 @@
 // The frames of a lane after its hello: a fixed header and a payload. See docs/wire-format-tcp.md.
 namespace fairway::transport::tcp {
 
-inline constexpr std::uint16_t kVersion = 5;
+inline constexpr std::uint16_t kVersion = 6;
 inline constexpr std::size_t kHeaderBytes = 40;
 inline constexpr std::size_t kHelloBytes = 64;
 inline constexpr std::size_t kWelcomeBytes = 16;

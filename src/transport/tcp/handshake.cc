@@ -18,6 +18,8 @@ std::vector<std::byte> encode(const Handshake& message) {
     for (const std::string& address : message.addresses) writer.put_text(address);
   } else if (message.kind == Handshake::Kind::refused) {
     writer.put_text(std::string_view(message.reason).substr(0, kMaxText));
+  } else if (message.kind == Handshake::Kind::segments) {
+    writer.put(message.address).put(message.segment_bytes);
   }
   bytes.resize(writer.size());
   return bytes;
@@ -52,6 +54,11 @@ Result<Handshake> decode_handshake(std::span<const std::byte> bytes) {
   } else if (kind == static_cast<std::uint8_t>(Handshake::Kind::refused)) {
     message.reason = reader.get_text();
     if (message.reason.size() > kMaxText) return wrong("the reason is too long");
+  } else if (kind == static_cast<std::uint8_t>(Handshake::Kind::segments)) {
+    message.address = reader.get<std::uint8_t>();
+    message.segment_bytes = reader.get<std::uint16_t>();
+    if (message.address >= kMaxAddresses || message.segment_bytes < kLeastSegment)
+      return wrong("the segments are too short, or of no address");
   } else if (kind != static_cast<std::uint8_t>(Handshake::Kind::hello)) {
     return wrong("unknown kind of message");
   }

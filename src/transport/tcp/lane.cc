@@ -198,6 +198,11 @@ void Lane::close() {
   }
 }
 
+std::uint64_t Lane::moved() const {
+  const std::uint64_t waiting = channel_ ? channel_->unacknowledged() : 0;
+  return received_ + sent_ - std::min(waiting, sent_);
+}
+
 void Lane::count_calls() {
   if (!channel_) return;
   const std::uint64_t made = channel_->system_calls();

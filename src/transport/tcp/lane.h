@@ -75,6 +75,9 @@ class Lane {
   void fail(Status why);  // link_down, once
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
+  // Bytes that came, and those that the peer's system has. Asks the socket.
+  [[nodiscard]] std::uint64_t moved() const;
+  [[nodiscard]] std::uint32_t swallowed_segment() const { return channel_ ? channel_->swallowed_segment() : 0; }
 
  private:
   enum class Place : std::uint8_t { free, waiting, sending, sent };
@@ -187,6 +190,7 @@ class Lane {
   std::uint32_t in_use_ = 0;
   bool wakes_ = true;
   std::uint64_t immediates_ = 0;
+  std::uint64_t sent_ = 0, received_ = 0;  // bytes, by the socket
 
   std::vector<Flight> flights_;  // grows with use, to kQueueDepth at most
   std::vector<Reply> replies_;

@@ -70,6 +70,7 @@ void Lane::receive(std::uint64_t& budget) {
     }
     if (*got == 0) break;
     quiet_ = 0;
+    received_ += *got;
     budget -= std::min<std::uint64_t>(budget, *got);
     parse(staging.first(*got));
     if (*got < staging.size()) break;                   // a short read: the next bytes announce themselves
@@ -115,6 +116,7 @@ bool Lane::receive_directly(std::uint64_t& budget) {
   }
   const std::uint64_t here = std::min<std::uint64_t>(*got, wanted);
   payload_at_ += here;
+  received_ += *got;
   budget -= std::min<std::uint64_t>(budget, *got);
   if (*got > 0) quiet_ = 0;
   if (payload_at_ == payload_) end_frame();

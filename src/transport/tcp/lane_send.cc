@@ -279,6 +279,7 @@ void Lane::flush() {
   if (!first_.empty() && !broken_ && !closed_) {
     const auto taken = channel_->send(first_);
     if (!taken) return fail(taken.status());
+    sent_ += *taken;
     first_.erase(first_.begin(), first_.begin() + static_cast<std::ptrdiff_t>(*taken));
     if (!first_.empty()) return;
   }
@@ -300,6 +301,7 @@ void Lane::flush() {
 
 void Lane::sent(std::uint64_t bytes) {
   position_ += bytes;
+  sent_ += bytes;
   while (!wire_.empty()) {
     Entry& first = wire_.front();
     if (!first.out && position_ >= std::uint64_t{first.before} + first.bytes) {

@@ -13,6 +13,9 @@ constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // per lane: about 100 us
 // many lanes are read in a poll.
 constexpr std::size_t kReadsOfQuietLanes = 512, kLeastPolls = 16, kMostPolls = 256;
 
+// What passes where longer segments are swallowed: tunnels leave more of 1280, which IPv6 asks of every way.
+constexpr std::uint16_t kSafeSegment = 1024;
+
 Capabilities capabilities() {
   Capabilities can;
   can.operations = bits(Op::write, Op::read, Op::message, Op::fetch_add, Op::compare_swap, Op::write_immediate);
@@ -148,9 +151,24 @@ std::size_t TcpTransport::poll(std::span<Event> events, Time now) {
   return inbox_.take(events);
 }
 
+// For the next connection. The initiator makes it, so the acceptor tells it.
+void TcpTransport::shorten_segments(Link& link) {
+  Peer& peer = peers_[link.peer];
+  const std::size_t address = link.index / peer.lanes;
+  link.segment_bytes = kSafeSegment;
+  limit_segments(peer, address, kSafeSegment);
+  if (peer.role == Role::initiator || peer.failed) return;
+  Handshake message;
+  message.kind = Handshake::Kind::segments;
+  message.address = static_cast<std::uint8_t>(address);
+  message.segment_bytes = kSafeSegment;
+  send_handshake(link.peer, message);
+}
+
 void TcpTransport::fence(LinkId id) {
   Link* link = find(id);
   if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
+  if (link->lane->swallowed_segment() > kSafeSegment) shorten_segments(*link);
   link->lane->close();
   inbox_.fenced(id, link->lane->immediates());
   link->lane.reset();
@@ -162,9 +180,30 @@ void TcpTransport::cancel(SliceToken token) {
   for (const std::uint32_t slot : up_) links_[slot].lane->cancel(token);
 }
 
-Reach TcpTransport::reach(LinkId, std::uint64_t, std::uint64_t, std::string* path) {
-  if (path != nullptr) *path = "by sockets: the kernel copies once on each side";
+Reach TcpTransport::reach(LinkId id, std::uint64_t, std::uint64_t, std::string* path) {
+  if (path == nullptr) return Reach::yes;
+  *path = "by sockets: the kernel copies once on each side";
+  if (const Link* link = find(id); link != nullptr && link->segment_bytes != 0)
+    *path += ", in segments of " + std::to_string(link->segment_bytes) +
+             " bytes, since the way swallowed longer ones: its MTU is smaller than the interface's";
   return Reach::yes;
+}
+
+std::uint64_t TcpTransport::moved(LinkId id) {
+  const Link* link = find(id);
+  return link != nullptr && link->lane ? link->lane->moved() : 0;
+}
+
+std::string TcpTransport::why_stalled(LinkId id) {
+  const Link* link = find(id);
+  const std::uint32_t swallowed = link != nullptr && link->lane ? link->lane->swallowed_segment() : 0;
+  if (swallowed == 0) return {};
+  const std::string next = "; the next connection uses segments of " + std::to_string(kSafeSegment) + " bytes";
+  return "tcp: segments of " + std::to_string(swallowed) +
+         " bytes get no answer from the peer, though shorter ones do: on the way the MTU is smaller than that of the "
+         "interface " +
+         devices_[link->device].name + ". Set the interface's MTU to that, or sysctl net.ipv4.tcp_mtu_probing=2" +
+         (swallowed > kSafeSegment ? next : "");
 }
 
 bool TcpTransport::prepare_sleep() {

@@ -20,7 +20,7 @@ namespace fairway::transport::tcp {
 // worker.
 //   transport.cc  using lanes
 //   connect.cc    connecting and reconnecting lanes, disconnecting peers
-class TcpTransport final : public Transport, public ConnectsByItself {
+class TcpTransport final : public Transport, public ConnectsByItself, public TellsProgress {
  public:
   TcpTransport(RegionTable& regions, Runtime& runtime, const TcpOptions& options);
   ~TcpTransport() override { close(); }
@@ -43,6 +43,8 @@ class TcpTransport final : public Transport, public ConnectsByItself {
   void fence(LinkId link) override;
   bool forgo(PeerIndex peer, std::uint64_t name) override;
   void reconnect(LinkId link) override;
+  std::uint64_t moved(LinkId link) override;
+  std::string why_stalled(LinkId link) override;
   void cancel(SliceToken token) override;
   Reach reach(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) override;
   bool prepare_sleep() override;
@@ -66,6 +68,7 @@ class TcpTransport final : public Transport, public ConnectsByItself {
     std::uint32_t refused_attempts = 0;  // acceptor: refuses attempts up to this one
     bool was_up = false;
     Time deadline = kNever;
+    std::uint16_t segment_bytes = 0;  // the most, since the way swallows longer ones; 0: as the interfaces allow
   };
   struct Peer {
     Role role = Role::initiator;
@@ -84,6 +87,7 @@ class TcpTransport final : public Transport, public ConnectsByItself {
   void offer(PeerIndex index, Peer& peer);
   void accept_offer(PeerIndex index, Peer& peer, const Handshake& message);
   const std::string& address_of(const Link& link);  // where to dial
+  void limit_segments(Peer& peer, std::size_t address, std::uint16_t most_bytes);
   void dial(Link& link);
   void continue_dial(Link& link, Time now);
   void dial_failed(Link& link, const Status& why);
@@ -101,6 +105,7 @@ class TcpTransport final : public Transport, public ConnectsByItself {
   // transport.cc
   Link* find(LinkId id);
   ErrorCode check(const Link& link, const Slice& slice, Command& out);
+  void shorten_segments(Link& link);
 
   RegionTable& regions_;
   Runtime& runtime_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include <gtest/gtest.h>
@@ -59,6 +60,35 @@ TEST(RedisLies, AreRefusedWithoutHarm) {
     const Liar liar(lie);
     LiveEngine engine(named("a", "redis://" + liar.address()));
     EXPECT_FALSE(engine.resolve("b", 150 * kMillisecond).is_ok()) << lie;
+  }
+}
+
+// An error is one short line, whatever a server writes into it.
+TEST(RedisLies, ALongAnswerFullOfEscapesIsCutAndPlain) {
+  LiveEngine probe(named("probe", "redis://127.0.0.1:1"));
+  if (probe.open_status.code() == ErrorCode::unsupported) GTEST_SKIP() << probe.open_status.message();
+  const Liar liar("-ERR \x1b[2J\x07\xff" + std::string(50'000, 'x') + "\r\n");
+  LiveEngine engine(named("a", "redis://" + liar.address()));
+  const Status refused = engine.resolve("b", kSecond).status();
+  EXPECT_FALSE(refused);
+  EXPECT_NE(refused.message().find("ERR"), std::string::npos) << refused.message();
+  EXPECT_LT(refused.message().size(), 600u);
+  EXPECT_TRUE(std::ranges::all_of(refused.message(), [](char each) { return each >= 32 && each < 127; }));
+}
+
+TEST(RedisUrl, ThatCannotBeMeantIsRefusedWithoutItsPassword) {
+  LiveEngine probe(named("probe", "redis://127.0.0.1:1"));
+  if (probe.open_status.code() == ErrorCode::unsupported) GTEST_SKIP() << probe.open_status.message();
+  for (const char* url : {"redis://hunter2@127.0.0.1:6379", "redis://:hunter2@127.0.0.1", "redis://:hunter2@:6379/p",
+                          "redis://:@127.0.0.1:6379", "redis://127.0.0.1", "redis://127.0.0.1:", "redis://"}) {
+    LiveEngine engine(named("a", url));
+    EXPECT_EQ(engine.open_status.code(), ErrorCode::invalid_argument) << url;
+    EXPECT_EQ(engine.open_status.message().find("hunter2"), std::string::npos) << engine.open_status.message();
+    EXPECT_NE(engine.open_status.message().find("[user]:password@]host:port"), std::string::npos);
+  }
+  for (const char* url : {"redis://:a/b:c@d@127.0.0.1:1/p", "redis://me:a/b@127.0.0.1:1", "redis://127.0.0.1:1/p"}) {
+    LiveEngine engine(named("a", url));
+    EXPECT_TRUE(engine.open_status) << engine.open_status.to_string();
   }
 }
 

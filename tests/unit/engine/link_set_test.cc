@@ -1,21 +1,32 @@
 #include "engine/link_set.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <gtest/gtest.h>
 
 #include "fake_peer.h"
 #include "fake_wire.h"
+#include "transport/optional_calls.h"
 
 namespace fairway::engine {
 namespace {
 
 constexpr Time kPeerTimeout = kSecond;
 
+// A wire that knows which bytes have arrived.
+struct TellingWire final : FakeWire, transport::TellsProgress {
+  std::uint64_t moved(transport::LinkId) override { return bytes; }
+  std::string why_stalled(transport::LinkId) override { return cause; }
+  std::uint64_t bytes = 0;
+  std::string cause;
+};
+
 struct LinksOfAPeer : testing::Test, LinkOwner {
-  static std::vector<std::unique_ptr<transport::Transport>> make(FakeWire*& wire) {
+  explicit LinksOfAPeer(std::unique_ptr<FakeWire> by = std::make_unique<FakeWire>()) : transports(make(wire, by)) {}
+  static std::vector<std::unique_ptr<transport::Transport>> make(FakeWire*& wire, std::unique_ptr<FakeWire>& by) {
     std::vector<std::unique_ptr<transport::Transport>> made;
-    made.push_back(std::make_unique<FakeWire>());
+    made.push_back(std::move(by));
     wire = static_cast<FakeWire*>(made.back().get());
     return made;
   }
@@ -55,10 +66,34 @@ struct LinksOfAPeer : testing::Test, LinkOwner {
     while (!wire->posted.empty()) finish_proof_slices();
   }
   LinkState state() { return (*links)[0].state; }
+  // A slice of a transfer that does not end.
+  void post_one() {
+    const std::uint32_t token = slices.acquire(peer.id().slot);
+    slices[token].use = SliceUse::record;
+    links->entered((*links)[0], false);
+  }
+  // Timers run as they ask to, `each` before each, for as long.
+  void pass(
+      Time time, const std::function<void()>& each = [] {}) {
+    for (const Time until = peer.time + time; peer.time < until;) {
+      each();
+      const auto next = links->run_timers(peer.time);
+      peer.time = std::min(until, std::max(peer.time + kMillisecond, next.value_or(until)));
+    }
+    (void)links->run_timers(peer.time);
+  }
+  // The link's next epoch, from its end on.
+  void come_again(std::uint32_t epoch) {
+    (*links)[0].in_flight = 0;
+    links->on_fenced(0, {});
+    links->on_link_closed({"wire", 70 + epoch - 1, 0});
+    up(epoch);
+    prove();
+  }
 
   FakePeer peer;
   FakeWire* wire = nullptr;
-  std::vector<std::unique_ptr<transport::Transport>> transports = make(wire);
+  std::vector<std::unique_ptr<transport::Transport>> transports;
   transport::RegionTable bounds{8};
   LocalRegions locals{{}, 0, peer.local};
   RemoteRegions remotes{transports, bounds};
@@ -171,6 +206,86 @@ TEST_F(LinksOfAPeer, ThatCompleteNothingWithinTheBoundAreClosedAndThenTheSession
   peer.time += 2 * kPeerTimeout;
   EXPECT_FALSE(links->run_timers(peer.time));
   EXPECT_EQ(peer.session_end.code(), ErrorCode::protocol_error);
+}
+
+struct SlowLinks : LinksOfAPeer {
+  SlowLinks() : LinksOfAPeer(std::make_unique<TellingWire>()) {
+    connect();
+    up();
+    prove();
+  }
+  TellingWire& telling() { return static_cast<TellingWire&>(*wire); }
+};
+
+TEST_F(SlowLinks, LiveAsLongAsBytesMoveThoughNoSliceEnds) {
+  post_one();
+  pass(20 * kPeerTimeout, [&] { ++telling().bytes; });
+  EXPECT_EQ(state(), LinkState::ready);
+  pass(kPeerTimeout * 3 / 4);
+  EXPECT_EQ(state(), LinkState::ready);
+  pass(kPeerTimeout / 2);
+  EXPECT_EQ(state(), LinkState::closing) << "nothing has moved for the bound";
+}
+
+// A short slice may pass a long one that waits for a slow link, again and again.
+TEST_F(SlowLinks, MayLetShortSlicesPassALongOne) {
+  post_one();
+  pass(20 * kPeerTimeout, [&] {
+    ++telling().bytes;
+    (*links)[0].newest_done = peer.time;
+  });
+  EXPECT_EQ(state(), LinkState::ready);
+}
+
+TEST_F(SlowLinks, SayWhatTheirTransportKnowsOfAStall) {
+  telling().cause = "the way swallows it";
+  post_one();
+  pass(2 * kPeerTimeout);
+  EXPECT_EQ((*links)[0].down_reason.message(), "the way swallows it");
+}
+
+// Else transfers would wait for as long as their peer lives, each time with a new epoch.
+TEST_F(SlowLinks, ThatStallAgainAndAgainAreNoLinkToWaitFor) {
+  post_one();
+  pass(2 * kPeerTimeout);
+  ASSERT_EQ(state(), LinkState::closing);
+  const Time since = links->no_link_since();
+  EXPECT_NE(since, kNever);
+  come_again(2);
+  ASSERT_EQ(state(), LinkState::ready);
+  EXPECT_EQ(links->no_link_since(), since) << "so far it has done no more than its proof";
+  post_one();
+  pass(kPeerTimeout / 2, [&] { telling().bytes += 32 * 1024; });
+  EXPECT_EQ(links->no_link_since(), kNever) << "slices are on their way, though none is done";
+  pass(2 * kPeerTimeout);
+  ASSERT_EQ(state(), LinkState::closing);
+  come_again(3);
+  EXPECT_NE(links->no_link_since(), kNever);
+  links->works((*links)[0]);
+  EXPECT_EQ(links->no_link_since(), kNever);
+}
+
+TEST_F(SlowLinks, ThatStallAreTriedByTheNextTransfersOnceThoseThatWaitedHaveEnded) {
+  post_one();
+  pass(2 * kPeerTimeout);
+  links->forgive_stalls();
+  EXPECT_NE(links->no_link_since(), kNever) << "none is up";
+  come_again(2);
+  EXPECT_EQ(links->no_link_since(), kNever);
+}
+
+TEST_F(LinksOfAPeer, ThatTellNoBytesGetShorterSlicesOnceTheyStalled) {
+  connect();
+  up();
+  prove();
+  EXPECT_EQ((*links)[0].capabilities->max_slice_bytes, 1u << 20);
+  post_one();
+  pass(2 * kPeerTimeout);
+  ASSERT_EQ(state(), LinkState::closing);
+  come_again(2);
+  ASSERT_EQ(state(), LinkState::ready);
+  EXPECT_EQ((*links)[0].capabilities->max_slice_bytes, 64u * 1024);
+  EXPECT_TRUE((*links)[0].has(transport::Op::read)) << "nothing else has changed";
 }
 
 TEST_F(LinksOfAPeer, WithWordsLostEndTheSession) {

@@ -1,8 +1,11 @@
 #include "sim/strand.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "fault/promises/cluster.h"
 
 namespace fairway::sim {
 namespace {
@@ -82,6 +85,39 @@ TEST(Strand, AFrozenHostsProgramDoesNotRun) {
   two.run();
   EXPECT_TRUE(two.one.ended());
   EXPECT_GE(ended, 7 * kMillisecond);
+}
+
+// As two threads of a process: each registers memory, writes from it, waits, and deregisters it, at any point of the
+// other's calls.
+TEST(Strand, TwoProgramsOfOneEngineDoNotDisturbEachOther) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(seed);
+    promises::Cluster cluster(seed);
+    auto& a = cluster.add({promises::nic()});
+    auto& b = cluster.add({promises::nic()});
+    const auto road = cluster.connect(a, b);
+    const auto program = [&](std::uint64_t far) {
+      return [&, far] {
+        for (std::uint8_t i = 1; i <= 8; ++i) {
+          std::vector<std::uint8_t> own(1024, i);
+          const auto region = a.engine->register_memory(own.data(), own.size(), Access::all);
+          ASSERT_TRUE(region) << region.status().to_string();
+          const auto write = a.engine->write(road.peer, Extent{{region->id, 0, own.size()}, {road.memory.id, far}});
+          ASSERT_TRUE(write) << write.status().to_string();
+          const auto done = a.engine->wait(*write, std::chrono::seconds(5));
+          ASSERT_TRUE(done) << done.status().to_string();
+          EXPECT_TRUE(done->status) << done->status.to_string();
+          const Status ended = a.engine->deregister(*region, std::chrono::seconds(5));
+          EXPECT_TRUE(ended) << ended.to_string();
+          EXPECT_TRUE(std::all_of(b.data() + far, b.data() + far + own.size(), [i](auto byte) { return byte == i; }));
+        }
+      };
+    };
+    Strand one(*a.host), other(*a.host);
+    one.start(program(0), cluster.simulation().now());
+    other.start(program(4096), cluster.simulation().now());
+    EXPECT_TRUE(cluster.run_until(60 * kSecond, [&] { return one.ended() && other.ended(); }));
+  }
 }
 
 }  // namespace

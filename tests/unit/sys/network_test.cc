@@ -2,6 +2,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -93,6 +94,52 @@ TEST_F(Networks, CarriesBytesOverIpv6) {
 }
 TEST_F(Networks, CarriesBytesToAHostName) {
   exchange("localhost:0");
+}
+
+// What the peer's system has taken counts as arrived, read or not; what waits here, or in between, does not.
+TEST_F(Networks, KnowsWhatThePeersSystemHasNotAcknowledged) {
+  auto listener = listen("127.0.0.1:0");
+  auto near = dial(listener->address());
+  auto far = accept(*listener);
+  ASSERT_TRUE(far);
+  const std::vector<std::byte> much(1 << 20);
+  std::uint64_t sent = 0;
+  for (int dry = 0; dry < 20;) {
+    const auto taken = near->send(much);
+    ASSERT_TRUE(taken) << taken.status().to_string();
+    sent += *taken;
+    dry = *taken == 0 ? dry + 1 : 0;
+    if (*taken == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const std::uint64_t waiting = near->unacknowledged();
+  EXPECT_GT(waiting, 0u) << "nobody reads, and both sides' buffers are full";
+  EXPECT_LE(waiting, sent);
+  EXPECT_EQ(near->swallowed_segment(), 0u) << "a peer that does not read is no way that swallows";
+  std::vector<std::byte> into(1 << 20);
+  for (std::uint64_t got = 0; got < sent;) {
+    const auto more = receive(*far, into);
+    ASSERT_TRUE(more) << more.status().to_string();
+    got += *more;
+  }
+  for (int i = 0; i < 5000 && near->unacknowledged() != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(near->unacknowledged(), 0u);
+}
+
+TEST_F(Networks, CarriesBytesInSegmentsThatAreLimited) {
+  auto listener = listen("127.0.0.1:0");
+  auto near = std::move(runtime.network.dial_in_segments(listener->address(), 1024, *task)).value();
+  auto far = accept(*listener);
+  ASSERT_TRUE(far);
+  send_all(*near, std::string(5000, 'x'));
+  std::vector<std::byte> into(8192);
+  std::size_t got = 0;
+  while (got < 5000) {
+    const auto more = receive(*far, into);
+    ASSERT_TRUE(more) << more.status().to_string();
+    got += *more;
+  }
+  EXPECT_EQ(got, 5000u);
 }
 
 // Reads its channel only when the channel's list says so.
