@@ -38,8 +38,7 @@ void read_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gp
       to.after = earlier(value, *out.tracker);
       out.pins.objects.push_back(py::reinterpret_borrow<py::object>(value));
     } else if (name == "deadline") {
-      const Timeout deadline = timeout_of(value_of<double>(value, "deadline"));
-      to.deadline = std::max(deadline, Timeout(1));
+      to.deadline = timeout_of(value_of<double>(value, "deadline"));
     } else if (name == "checksum") {
       to.checksum = value_of<bool>(value, "checksum");
     } else if (name == "local_completion") {
