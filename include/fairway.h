@@ -249,6 +249,9 @@ void fairway_request_init(fairway_request*);
 fairway_code fairway_submit(fairway_engine*, const fairway_request*, size_t count, fairway_transfer* ids, size_t* taken,
                             fairway_error**);
 int32_t fairway_writable(fairway_engine*);
+/* The message that a receive of `tag` from that peer, or from any (zeros), would take next; it is not taken. */
+fairway_code fairway_probe(fairway_engine*, fairway_peer, uint64_t tag, int64_t timeout_us, fairway_peer* from,
+                           uint64_t* size_bytes, fairway_error**);
 /* FAIRWAY_OK: *completion is the outcome, which may be a failure. */
 fairway_code fairway_wait(fairway_engine*, fairway_transfer, int64_t timeout_us, fairway_completion*, fairway_error**);
 /* Of ids whose completion is collected already none counts; not_found: none is left. */

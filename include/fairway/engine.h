@@ -166,6 +166,11 @@ class FAIRWAY_API Engine {
   }
   Result<TransferId> send(PeerId peer, std::uint64_t tag, const Slice& from, const RequestOptions& options = {});
   Result<TransferId> receive(PeerId peer, std::uint64_t tag, const Slice& into, const RequestOptions& options = {});
+  // Finds the message that the next receive of this tag from its peer would take, and takes nothing: of that peer, or
+  // of any with an empty PeerId. receive(found.peer, tag, ...) then takes it, unless another thread's receive does
+  // first. A message for which a receive waits is not found. Waits until there is one; timed_out: there is none. Any
+  // thread, not in a callback: it asks the workers.
+  Result<Probed> probe(PeerId peer, std::uint64_t tag, Timeout timeout = Timeout(0));
   Result<TransferId> fetch_add(PeerId peer, RemoteAddress target, std::uint64_t addend,
                                const RequestOptions& options = {});
   Result<TransferId> compare_swap(PeerId peer, RemoteAddress target, std::uint64_t expected, std::uint64_t desired,
@@ -239,6 +244,8 @@ class FAIRWAY_API Engine {
   Result<Explanation> explain(PeerId peer) const;             // all links to the peer
   // In flight, or one of the last 1,024 or more. Its bytes_done is the transfer's progress; asking does not disturb it.
   Result<Explanation> explain(TransferId id) const;
+  // Any thread at any time, also during close(): it asks no worker, so it neither waits for one nor makes progress.
+  // Each number is read by itself: of what ends meanwhile one may count it already and another not yet.
   [[nodiscard]] Metrics metrics() const;
   // Error and congestion counters of the RDMA ports that this engine uses, zeros included. Reads about fifty small
   // files for each port.

@@ -133,6 +133,13 @@ struct Request {
   RequestOptions options = {};
 };
 
+// A message that waits for its receive, as Engine::probe finds it.
+struct Probed {
+  PeerId peer;
+  std::uint64_t tag = 0;
+  std::uint64_t size_bytes = 0;
+};
+
 // A notification of kind `event` as the target sees it.
 struct Notification {
   PeerId peer;

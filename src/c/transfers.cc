@@ -179,6 +179,20 @@ FAIRWAY_API int32_t fairway_writable(fairway_engine* engine) {
   return engine != nullptr && engine->engine.writable() ? 1 : 0;
 }
 
+FAIRWAY_API fairway_code fairway_probe(fairway_engine* engine, fairway_peer peer, uint64_t tag, int64_t timeout_us,
+                                       fairway_peer* from, uint64_t* size_bytes, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) {
+        const auto found = on.probe(id<PeerId>(peer), tag, timeout_of(timeout_us));
+        if (found) {
+          *from = id<fairway_peer>(found->peer);
+          *size_bytes = found->size_bytes;
+        }
+        return found.status();
+      },
+      from, size_bytes);
+}
 FAIRWAY_API fairway_code fairway_wait(fairway_engine* engine, fairway_transfer transfer, int64_t timeout_us,
                                       fairway_completion* completion, fairway_error** error) {
   return with(

@@ -70,6 +70,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineDis
           [this](PeerId peer) { return arrivals.polled().close(peer); },
           [this](std::uint32_t slot) -> engine::Worker& { return workers.owner_of(slot); },
           introspection.machine(),
+          probes,
           device_atomics,
           mappings.mappings(),
           short_path} {}
@@ -263,6 +264,9 @@ Result<TransferId> Engine::send(PeerId peer, std::uint64_t tag, const Slice& fro
 Result<TransferId> Engine::receive(PeerId peer, std::uint64_t tag, const Slice& into, const RequestOptions& options) {
   return state_->submissions.submit({Operation::receive, peer, Extent{into, {}}, {}, 0, 0, tag, options});
 }
+Result<Probed> Engine::probe(PeerId peer, std::uint64_t tag, Timeout timeout) {
+  return state_->message_probe.probe(peer, tag, timeout);
+}
 Result<TransferId> Engine::fetch_add(PeerId peer, RemoteAddress target, std::uint64_t addend,
                                      const RequestOptions& options) {
   return state_->submissions.submit({Operation::fetch_add, peer, {}, target, addend, 0, 0, options});
@@ -356,7 +360,7 @@ Result<Explanation> Engine::explain(TransferId id) const {
 }
 Metrics Engine::metrics() const {
   Metrics out;
-  state_->workers.call_all([&](engine::Worker& owner) { owner.collect(out); });
+  for (const auto& worker : state_->workers.all()) worker->collect(out);
   state_->submissions.collect(out);
   out.regions = state_->regions.count();
   return out;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/gauge.h"
 #include "core/time.h"
 #include "engine/expectation.h"
 #include "engine/pace.h"
@@ -30,7 +31,7 @@ struct PlaceRate {
   std::uint64_t expected = 0, least = 0;
 };
 
-// One link of one peer over all its epochs. Owner: the peer's worker.
+// One link of one peer over all its epochs. Owner: the peer's worker; the gauges any thread reads.
 struct Link {
   transport::LinkId id;
   std::uint16_t transport = 0;  // index into the worker's
@@ -43,7 +44,7 @@ struct Link {
   std::uint64_t bytes_per_second = 0;  // of the device; 0: unknown
   std::vector<PlaceRate> rates;        // by Place, where the machine's model is known and has this NIC
   Pace pace;
-  LinkState state = LinkState::proving;
+  Gauge<LinkState> state = LinkState::proving;
 
   bool closed_here = false;
   bool closed_there = false;
@@ -55,7 +56,7 @@ struct Link {
   Time backoff = 0;
   Time ready_since = 0;
 
-  std::uint32_t in_flight = 0;  // slices
+  Gauge<std::uint32_t> in_flight = 0;  // slices
   std::uint64_t queued_bytes = 0;
   std::uint64_t immediates_posted = 0;
   std::vector<std::uint64_t>
@@ -79,7 +80,7 @@ struct Link {
   bool echo_owed = false;  // the peer's proof sent an echo, and there was no room for the answer yet
   std::array<std::byte, kProofBytes> echo_answer{};
 
-  std::uint64_t bytes_out = 0, slices = 0, errors = 0, retries = 0, failures = 0;
+  Gauge<std::uint64_t> bytes_out, slices, errors, retries, failures;
 
   [[nodiscard]] bool has(transport::Op op) const {
     return (capabilities->operations & static_cast<std::uint8_t>(op)) != 0;

@@ -65,10 +65,18 @@ bool LinkSet::awaits_ends() const {
                      [](const Link& link) { return link.is_up() && link.in_flight > link.waits_for_streams; });
 }
 
+void LinkSet::collect(PeerId peer, std::vector<LinkMetrics>& out) const {
+  const std::lock_guard lock(shape_);
+  for (const Link& link : links_)
+    out.push_back({link.text, peer, link.state == LinkState::ready, link.bytes_out, link.slices, link.errors,
+                   link.retries, link.failures, link.in_flight});
+}
+
 std::uint8_t LinkSet::link_index(std::uint16_t transport, transport::LinkId id) {
   for (std::size_t i = 0; i < links_.size(); ++i)
     if (links_[i].transport == transport && links_[i].id.slot == id.slot) return static_cast<std::uint8_t>(i);
   if (links_.size() == kMaxLinks) return kMaxLinks;
+  const std::lock_guard lock(shape_);
   links_.emplace_back();
   links_.back().transport = transport;
   return static_cast<std::uint8_t>(links_.size() - 1);
@@ -89,7 +97,10 @@ void LinkSet::on_link_up(std::uint16_t transport, const transport::Event& event)
   link.way = device.moved_by == transport::MovedBy::sockets ? static_cast<std::uint16_t>(event.device + 1) : 0;
   link.one_of_way = few_cores_;
   link.name = event.value;
-  link.text = std::string(parts_.transports[transport]->name()) + "/" + device.name + "/" + std::to_string(index);
+  {
+    const std::lock_guard lock(shape_);
+    link.text = std::string(parts_.transports[transport]->name()) + "/" + device.name + "/" + std::to_string(index);
+  }
   if (link.careful) {
     const std::uint64_t most = link.careful->max_slice_bytes;
     *link.careful = device.capabilities;

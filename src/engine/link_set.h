@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "fairway/metrics.h"
 
 #include "core/runtime.h"
 #include "engine/control_message.h"
@@ -63,6 +66,7 @@ class LinkSet {
       : peer_(peer), owner_(owner), parts_(parts), clock_(parts.peer_clock), place_(parts.scratch.take()) {}
 
   // ---- the links, by index ----
+  void collect(PeerId peer, std::vector<LinkMetrics>& out) const;  // any thread
   [[nodiscard]] std::size_t size() const { return links_.size(); }
   [[nodiscard]] bool empty() const { return links_.empty(); }
   Link& operator[](std::size_t index) { return links_[index]; }
@@ -157,6 +161,7 @@ class LinkSet {
   bool few_cores_ = false;                 // at both ends
   std::vector<std::uint16_t> connecting_;  // transports whose attempt has not ended
   std::vector<std::string> refusals_;
+  mutable std::mutex shape_;  // guards which links there are, and their texts, against collect()
   std::vector<Link> links_;
   std::vector<std::pair<std::string, std::uint64_t>> closed_early_;  // epochs the peer closed before we saw them
   Time no_link_since_ = kNever;

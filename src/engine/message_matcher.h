@@ -31,6 +31,7 @@ class MessageMatcher {
   void start(std::uint32_t slot);
   void start_now(std::uint32_t slot);  // a send is announced within the call: nothing of this peer waits
   [[nodiscard]] bool has_work() const { return sender_.has_work() || receiver_.has_work(); }
+  [[nodiscard]] const UnexpectedMessage* first(std::uint64_t tag) const { return receiver_.first(tag); }
   bool announce() {  // sends, up to the peer's limit of unexpected bytes; true when it did
     if (receiver_.has_work()) receiver_.go_on();
     return sender_.announce();

@@ -28,6 +28,10 @@ class MessageReceiver {
   void start(std::uint32_t slot);
   bool remove(std::uint32_t slot) { return receives_.remove(slot); }
   [[nodiscard]] bool has_work() const { return !ended_tags_.empty(); }
+  // That the next receive of that tag would take; null: none, or receives wait for it.
+  [[nodiscard]] const UnexpectedMessage* first(std::uint64_t tag) const {
+    return receives_.first(tag) == kNoSlot ? messages_.find(tag) : nullptr;
+  }
   void go_on();  // those behind a receive that ended early
   void stop(std::uint32_t slot);
   void window_closed(std::uint32_t slot);

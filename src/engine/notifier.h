@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/gauge.h"
 #include "engine/armed_events.h"
 #include "engine/notify.h"
 #include "engine/peer_context.h"
@@ -57,7 +58,7 @@ class Notifier {
   void on_event_sign(std::uint32_t number, bool set_off);  // else given up; `number`: of the record that armed it
   void consumed(std::uint32_t polled);                     // by the user, since the peer came
   [[nodiscard]] std::uint32_t granted() const { return granted_; }
-  [[nodiscard]] std::uint32_t delivered() const { return delivered_; }
+  [[nodiscard]] std::uint32_t delivered() const { return delivered_; }  // any thread
 
  private:
   void set_off(std::uint32_t slot);
@@ -72,7 +73,8 @@ class Notifier {
   std::uint32_t sent_ = 0;     // events
   std::uint32_t consumed_there_ = 0;
   const std::uint32_t granted_;
-  std::uint32_t delivered_ = 0, polled_ = 0;
+  Gauge<std::uint32_t> delivered_;
+  std::uint32_t polled_ = 0;
   std::uint32_t given_up_ = 0;  // by the peer: they used a credit too
   std::uint32_t credits_returned_ = 0;
   ArmedEvents armed_;

@@ -385,9 +385,7 @@ void Peer::collect(Metrics& out) const {
   peer.notifications = notifier_.delivered();
   transfers_.collect(peer);
   out.peers.push_back(std::move(peer));
-  for (const Link& link : links_)
-    out.links.push_back({link.text, id(), link.state == LinkState::ready, link.bytes_out, link.slices, link.errors,
-                         link.retries, link.failures, link.in_flight});
+  links_.collect(id(), out.links);
 }
 
 }  // namespace fairway::engine

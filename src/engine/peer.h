@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,10 +41,14 @@ class Peer final : public PeerContext, private LinkOwner {
   void on_immediate(std::uint32_t immediate);
   void on_record(std::uint8_t link, std::span<const std::byte> bytes);
 
-  Time run_timers(Time now);             // when to run again
-  void revoke_at_peer(RegionId region);  // asks it to stop using our region
-  void learn_rates();                    // the machine's model is known
-  void collect(Metrics& out) const;
+  Time run_timers(Time now);                                                    // when to run again
+  void revoke_at_peer(RegionId region);                                         // asks it to stop using our region
+  void learn_rates();                                                           // the machine's model is known
+  void collect(Metrics& out) const;                                             // any thread
+  [[nodiscard]] std::optional<Probed> first_message(std::uint64_t tag) const {  // that waits for a receive
+    const UnexpectedMessage* const found = down_ ? nullptr : matcher_.first(tag);
+    return found == nullptr ? std::nullopt : std::optional(Probed{id(), tag, found->length});
+  }
 
   // ---- parts ----
   [[nodiscard]] LinkSet& links() { return links_; }

@@ -6,6 +6,7 @@
 #include "engine/arrivals.h"
 #include "engine/introspection.h"
 #include "engine/mapped_regions.h"
+#include "engine/message_probe.h"
 #include "engine/open.h"
 #include "engine/peer_sessions.h"
 #include "engine/region_exchange.h"
@@ -39,6 +40,8 @@ struct Engine::State {
   transport::RegionTable remotes;  // bounds of imported regions
   engine::Submissions submissions;
   engine::TransferWaits transfer_waits;
+  std::atomic<std::uint32_t> probes{0};
+  engine::MessageProbe message_probe{workers, waiting, probes};
   engine::Arrivals arrivals;
   engine::PeerSessions sessions;
   engine::RegionExchange exchange;

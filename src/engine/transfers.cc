@@ -376,7 +376,8 @@ void Transfers::collect(PeerMetrics& out) const {
   out.transfers_failed = ended_failed_;
   out.bytes = bytes_moved_;
   out.in_flight = active_count_;
-  Histogram::Snapshot times = latency_ ? latency_->snapshot() : Histogram::Snapshot();
+  const Histogram* const recorded = shown_latency_.load(std::memory_order_acquire);
+  Histogram::Snapshot times = recorded != nullptr ? recorded->snapshot() : Histogram::Snapshot();
   times.add(at_once_.took, at_once_.count);
   for (const Untold& each : untold_) times.add(each.took, each.count);
   out.latency = {times.count(), times.percentile_ns(0.5), times.percentile_ns(0.9), times.percentile_ns(0.99),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "fairway/metrics.h"
 
+#include "core/gauge.h"
 #include "core/histogram.h"
 #include "engine/link_rates.h"
 #include "engine/message_matcher.h"
@@ -130,7 +132,7 @@ class Transfers {
       slot = next;
     }
   }
-  void collect(PeerMetrics& out) const;
+  void collect(PeerMetrics& out) const;  // any thread
 
  private:
   // transfers.cc
@@ -164,18 +166,22 @@ class Transfers {
   Turns turns_;                         // of those that wait for room on links
   std::vector<std::uint32_t> retries_;  // tokens of pieces to post again
   std::uint32_t first_active_ = kNoSlot;
-  std::uint32_t active_count_ = 0;
+  Gauge<std::uint32_t> active_count_;
   Time next_deadline_ = kNever;
-  std::uint64_t ended_ok_ = 0, ended_failed_ = 0, bytes_moved_ = 0;
+  Gauge<std::uint64_t> ended_ok_, ended_failed_, bytes_moved_;
   Histogram& latency() {
-    if (!latency_) latency_ = std::make_unique<Histogram>();
+    if (!latency_) {
+      latency_ = std::make_unique<Histogram>();
+      shown_latency_.store(latency_.get(), std::memory_order_release);
+    }
     return *latency_;
   }
-  std::unique_ptr<Histogram> latency_;  // made when the first transfer ends
+  std::unique_ptr<Histogram> latency_;              // made when the first transfer ends
+  std::atomic<Histogram*> shown_latency_{nullptr};  // for collect()
   // Not yet in latency_: so many in a row took that long, since only one of some is timed.
   struct Untold {
-    Time took = 0;
-    std::uint64_t count = 0;
+    Gauge<Time> took;
+    Gauge<std::uint64_t> count;
   };
   Untold at_once_;  // of move_at_once()
   // Of sends, of receives, and of others by the length of their size.

@@ -91,7 +91,10 @@ Time Worker::step(Time now) {
   busy_ = has_commands_.load(std::memory_order_acquire) && take_commands();
   // Post before poll: a slice that completes at once is also delivered in this step.
   if (!submissions_.empty() && take_submissions()) busy_ |= pump_peers();
-  if (poll_transports()) busy_ = true;
+  if (poll_transports()) {
+    busy_ = true;
+    if (services_.probes.load(std::memory_order_relaxed) != 0) notice();
+  }
   if (ready_.size() > 0 || !outbox_.empty()) busy_ |= pump_peers();
   if (staging_.has_work()) (void)staging_.proceed(now_);
   if (timers_.next() <= now_ && run_timers()) busy_ |= pump_peers();
@@ -244,9 +247,13 @@ void Worker::handle_rare(std::uint16_t transport, const transport::Event& event)
 void Worker::add_peer(PeerId id, control::SessionId session, const control::PeerInfo& info) {
   if (shut_) return;
   const transport::PeerIndex index = next_peer_index_++;
-  peers_[id.slot] = std::make_unique<Peer>(*this, id, index, session, info);
+  auto peer = std::make_unique<Peer>(*this, id, index, session, info);
+  {
+    const std::lock_guard lock(shape_);
+    peers_[id.slot] = std::move(peer);
+    live_.push_back(id.slot);
+  }
   peer_by_index_[index] = id.slot;
-  live_.push_back(id.slot);
   peers_[id.slot]->open();
 }
 
@@ -279,8 +286,11 @@ void Worker::reap_peers() {
     for (const Link& link : peer.links()) links.names.push_back(link.text);
     ready_.remove(slot);
     timers_.clear(slot);
+    {
+      const std::lock_guard lock(shape_);
+      std::erase(live_, slot);
+    }
     peers_[slot].reset();
-    std::erase(live_, slot);
     leaving_[i] = leaving_.back();
     leaving_.pop_back();
     services_.peers.free(id);

@@ -60,7 +60,8 @@ struct Services {
   std::function<std::uint64_t(PeerId)> close_credits;  // of a peer that is gone: how many were polled
   std::function<Worker&(std::uint32_t)> worker_of;     // the owner of a peer's slot
   MachineDiscovery& machine;
-  std::atomic_flag& device_atomics;  // held by the worker that executes one on a device's memory
+  const std::atomic<std::uint32_t>& probes;  // callers that wait for a message to come
+  std::atomic_flag& device_atomics;          // held by the worker that executes one on a device's memory
   Mappings& mappings;
   bool short_path = true;  // false: nothing is done within its call
 };
@@ -172,7 +173,8 @@ class Worker final : public Stepper, public TransferOwner {
   [[nodiscard]] std::optional<History> history(TransferId id) const;  // of one that has ended
   [[nodiscard]] const GoneLinks* links_of_gone(PeerId id) const;      // null: too long ago, or not gone
   [[nodiscard]] std::optional<History> in_flight(TransferId id);
-  void collect(Metrics& out) const;
+  [[nodiscard]] std::optional<Probed> first_message(std::uint64_t tag) const;  // of any peer, that waits for a receive
+  void collect(Metrics& out) const;  // any thread, at any time: it reads gauges
 
   // For Peer.
   [[nodiscard]] Time now() const { return now_; }
@@ -299,6 +301,7 @@ class Worker final : public Stepper, public TransferOwner {
   Outbox outbox_;
   std::vector<transport::Event> events_;
 
+  mutable std::mutex shape_;  // guards which peers there are, against collect(): taken where that changes
   std::vector<std::unique_ptr<Peer>> peers_;  // by slot
   std::vector<std::uint32_t> live_;           // slots in use
   std::vector<Departure> departures_;         // of peers that are not down yet

@@ -262,8 +262,17 @@ std::optional<History> Worker::in_flight(TransferId id) {
                  t.far_place};
 }
 
+std::optional<Probed> Worker::first_message(std::uint64_t tag) const {
+  for (const std::uint32_t slot : live_)
+    if (const auto found = peers_[slot]->first_message(tag)) return found;
+  return std::nullopt;
+}
+
 void Worker::collect(Metrics& out) const {
-  for (const std::uint32_t slot : live_) peers_[slot]->collect(out);
+  {
+    const std::lock_guard lock(shape_);
+    for (const std::uint32_t slot : live_) peers_[slot]->collect(out);
+  }
   for (const auto& transport : transports_) {
     const auto same = std::find_if(out.transports.begin(), out.transports.end(),
                                    [&](const TransportMetrics& known) { return known.name == transport->name(); });
