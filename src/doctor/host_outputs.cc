@@ -86,6 +86,11 @@ std::string read_disk_free(const Output& output, const Gathered& to) {
     if (!size || !free) continue;
     to.facts.set("host.dev_shm.bytes", fmt::format("{:.0f}", *size), output.at(number));
     to.facts.set("host.dev_shm.free_bytes", fmt::format("{:.0f}", *free), output.at(number));
+    constexpr double kGib = 1 << 30;
+    if (*size < kGib && !to.machine.gpus.empty())
+      worry(to.facts, "host.dev_shm",
+            fmt::format("/dev/shm has {:.0f} MiB, less than NCCL and loaders need", *size / (1 << 20)),
+            output.at(number));
     gave = fmt::format("/dev/shm of {:.0f} MiB, {:.0f} MiB free", *size / (1 << 20), *free / (1 << 20));
   }
   if (gave.empty() && rows > 0) gave = fmt::format("{} file systems, /dev/shm not among them", rows);
@@ -128,6 +133,11 @@ std::string read_ethtool_statistics(const Output& output, const Gathered& to) {
     const auto name = std::string(text::trim(line.substr(0, colon)));
     if (!is_statistic_of_interest(name)) continue;
     to.facts.set(fmt::format("net.{}.stat.{}", interface, name), std::to_string(*value), output.at(number));
+    // Without its NIC no rule can judge it.
+    if (*value > 0 && !topology::find_interface(to.machine, interface))
+      worry(to.facts, "net." + interface,
+            fmt::format("{} of {} is {}, and no output says whose interface it is", name, interface, *value),
+            output.at(number));
     if (*value > 0 && grown.size() < 100) grown += fmt::format("{}{} {}", grown.empty() ? ": " : ", ", name, *value);
   }
   return all == 0 ? std::string() : fmt::format("{}: {} counters{}", interface, all, grown);

@@ -32,6 +32,7 @@ constexpr ReaderOf kReaders[] = {
     {Kind::environment, read_variables},
     {Kind::smi_query, read_smi_query},
     {Kind::smi_table, read_smi_table},
+    {Kind::nvlink, read_nvlink_errors},
     {Kind::lspci, read_lspci_capabilities},
     {Kind::kernel_log, read_kernel_log},
     {Kind::sysctl, read_sysctl},
@@ -72,6 +73,10 @@ void read_output(topology::Output& output, const Gathered& to) {
   const auto gave = row->read(output, to);
   if (gave.empty()) return;
   output.read_as(output.gave.empty() ? gave : output.gave + "; " + gave);
+}
+
+void worry(Facts& facts, const std::string& about, const std::string& says, const std::string& where) {
+  facts.set("worry." + about, says, where);
 }
 
 void join_facts(Facts& facts) {

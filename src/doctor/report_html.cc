@@ -127,6 +127,7 @@ std::string read_of(const Report& report) {
   std::string subjects;
   for (const auto& one : unchecked_subjects(report)) subjects += (subjects.empty() ? "" : ", ") + one;
   if (!subjects.empty()) out += fmt::format("<p>Nothing was checked of: {}.</p>\n", render::escape(subjects));
+  for (const auto& one : report.unseen) out += fmt::format("<p>{}</p>\n", render::escape(one));
   if (report.read.empty()) return out;
   out += "<div class=\"read\">\n";
   for (const bool read : {false, true}) {

@@ -19,7 +19,13 @@ void read_fabric(const std::string& prefix, std::string_view key, const std::str
                  Facts& facts) {
   std::string name = text::lower(key);
   for (auto& c : name) c = c == ' ' ? '_' : c;
-  if (name != "state") facts.set(prefix + ".fabric." + text::quote(name), text::lower(value), where);
+  if (name == "state") return;
+  const auto fact = prefix + ".fabric." + text::quote(name);
+  const auto low = text::lower(value);
+  facts.set(fact, low, where);
+  if (low == "degraded" || (low == "true" && name != "summary"))
+    worry(facts, fact, fmt::format("the driver says of {}'s NVLink fabric: {} {}", prefix, text::quote(key), low),
+          where);
 }
 
 }  // namespace
@@ -128,6 +134,36 @@ std::string read_smi_table(const Output& output, const Gathered& to) {
     }
   }
   return told == 0 ? std::string() : fmt::format("the state of {} GPU{}", told, told == 1 ? "" : "s");
+}
+
+// `nvidia-smi nvlink -e`: "GPU 0: ..." and "Link 0: CRC Errors: 99121".
+std::string read_nvlink_errors(const Output& output, const Gathered& to) {
+  std::string prefix;
+  std::string gave;
+  std::size_t number = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto parts = text::split(text::trim(line), ':');
+    if (parts.size() < 3) continue;
+    if (parts[0].starts_with("GPU ")) {
+      const auto ordinal = text::to_u32(text::trim(parts[0].substr(4)));
+      prefix = ordinal ? fmt::format("gpu.{}", *ordinal) : std::string();
+      continue;
+    }
+    const auto link = parts[0].starts_with("Link ") ? text::to_u32(text::trim(parts[0].substr(5))) : std::nullopt;
+    const auto value = text::to_unsigned(text::trim(parts[2]));
+    if (prefix.empty() || !link || !value) continue;
+    auto what = text::lower(text::trim(parts[1]));
+    for (auto& c : what) c = c == ' ' ? '_' : c;
+    const auto fact = fmt::format("{}.nvlink.{}.{}", prefix, *link, text::quote(what));
+    to.facts.set(fact, std::to_string(*value), output.at(number));
+    if (gave.empty()) gave = "errors of NVLinks";
+    if (*value == 0) continue;
+    const auto says = fmt::format("link {} of {} has {} {}", *link, prefix, *value, text::lower(text::trim(parts[1])));
+    worry(to.facts, fact, says, output.at(number));
+    if (gave.size() < 120) gave += ": " + says;
+  }
+  return gave;
 }
 
 }  // namespace fairway::doctor

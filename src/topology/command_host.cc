@@ -60,8 +60,13 @@ std::size_t read_lscpu(std::string_view content, const std::string&, Machine& ma
 // "node 0 cpus: 0-47 96-143" (or a list with blanks), "node 1 size: 0 MB", and the table of distances.
 std::size_t read_numactl(std::string_view content, const std::string& place, Machine& machine) {
   constexpr auto kNumactl = Source::sysfs;
-  if (!may_add_nodes(machine)) return 0;
   std::size_t read = 0;
+  if (!may_add_nodes(machine)) {
+    // Another source gave them whole.
+    for (const auto line : text::lines(content))
+      read += line.starts_with("node ") && line.find(" cpus:") != line.npos ? 1 : 0;
+    return read;
+  }
   std::vector<std::uint32_t> columns;
   bool distances = false;
   std::vector<std::pair<std::uint32_t, std::vector<std::uint32_t>>> rows;

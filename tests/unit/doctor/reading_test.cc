@@ -8,6 +8,7 @@
 
 #include "doctor/report.h"
 #include "server.h"
+#include "topology/text.h"
 
 // What a report rests on, and a verdict that is "ok" only over what was read.
 namespace fairway::doctor::testing {
@@ -122,9 +123,12 @@ std::string paste() {
 }
 
 TEST(DoctorReading, APasteSaysTheSameAloneInAFolderAndInFences) {
-  auto fenced = paste();
-  for (auto at = fenced.find("$ "); at != std::string::npos; at = fenced.find("$ ", at + 10))
-    fenced.insert(at, at == 0 ? "I see this:\n```\n" : "```\n\nand\n\n```\n");
+  const auto whole = paste();
+  std::string fenced;
+  for (const auto line : topology::text::lines(whole)) {
+    if (line.starts_with("$ ")) fenced += fenced.empty() ? "I see this:\n```\n" : "```\n\nand\n\n```\n";
+    fenced += std::string(line) + "\n";
+  }
   fenced += "```\n";
   for (const auto& text : {paste(), fenced}) {
     const Folder folder;
@@ -186,6 +190,21 @@ TEST(DoctorReading, WhatToolsSayBecomesFacts) {
   EXPECT_NE(facts.find("nccl.gdr_off.0.1"), nullptr);
   EXPECT_EQ(facts.text("nccl.channels.NET/IB"), "1");
   EXPECT_EQ(facts.text("nccl.warning.1"), "NET/IB : Got completion with error 12");
+}
+
+TEST(DoctorReading, WhatAToolCallsWrongAndNoRuleJudgesIsNoOk) {
+  for (const auto* words :
+       {"[  912.220114] nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up\n",
+        "a:1:2 [0] NCCL WARN NET/IB : Got completion with error 12\n",
+        "GPU 0: NVIDIA H100 (UUID: GPU-0)\n\t Link 0: CRC Errors: 99121\n",
+        "Filesystem      Size  Used Avail Use% Mounted on\nshm              64M   61M  3.0M  96% /dev/shm\n"}) {
+    const Folder folder;
+    folder.write("topo.txt", kMatrix);
+    folder.write("said.txt", words);
+    const auto report = report_of(folder.path());
+    EXPECT_EQ(word(report.verdict), "unclear") << words;
+    EXPECT_EQ(report.unseen.size(), 1U) << words;
+  }
 }
 
 TEST(DoctorReading, AnSmmuTranslatesByDesign) {
