@@ -55,20 +55,19 @@ struct Cancelled {
   enum class Far : std::uint8_t { nothing, all, partial, unknown } far_side = Far::unknown;
 };
 
-<<<<<<< HEAD
-// Immediates `first` to `first + count - 1`, whose counters and events are their owner's alone.
-struct CounterSpace {
-  CounterSpaceId id;
-  std::uint32_t first = 0;
-  std::uint32_t count = 0;
-=======
 // How far the end of a region has come.
 enum class Fence : std::uint8_t {
   registered,  // deregister() was not called
   pending,     // it was, or close(), and somebody may still access the memory
   fenced,      // nothing accesses it any more: it may be reused
   unknown,     // never a region of this engine
->>>>>>> e70fb65dcd9bac7dc16481988789bcac7388adbb
+};
+
+// Immediates `first` to `first + count - 1`, whose counters and events are their owner's alone.
+struct CounterSpace {
+  CounterSpaceId id;
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
 };
 
 // A communication endpoint. A process usually has one. All calls are thread-safe. Every call that waits takes a timeout

@@ -406,6 +406,7 @@ class Communicator:
         windows_from: int = 0,
         meet_from: int = 0,
         messages: bool = False,
+        graphs_in_turn: bool = False,
     ) -> None: ...
     def measure_gpu(self, most_bytes: int = 67108864, compare: bool = False) -> str: ...
     def explain_stream(

@@ -90,9 +90,7 @@ std::uint64_t group_of(const std::string& name, const std::vector<Words>& words)
 }  // namespace
 
 ProgressFile::~ProgressFile() {
-  if (path_.empty()) return;
-  ::munmap(pages_, sizeof(ProgressPages));
-  ::unlink(path_.c_str());
+  if (!path_.empty()) ::unlink(path_.c_str());
 }
 
 void ProgressFile::open(const std::string& name, int rank, const std::vector<Words>& words) {
@@ -113,7 +111,7 @@ void ProgressFile::open(const std::string& name, int rank, const std::vector<Wor
   }
   file_ = std::move(file);
   path_ = std::move(path);
-  pages_ = new (memory) ProgressPages;
+  pages_ = {new (memory) ProgressPages, [](ProgressPages* mapped) { ::munmap(mapped, sizeof(ProgressPages)); }};
   words_ = &pages_->words;
   words_->group = group_of(name, words);
   words_->process = static_cast<std::uint64_t>(::getpid());

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -55,13 +56,15 @@ class ProgressFile {
   void entered(std::uint64_t operation, CollectiveKind kind);
   void waits(int peer, std::size_t step, std::size_t steps);
   void ended();
-  // Of kToldBytes, for Layout::kTolds places; null where there is no file.
-  [[nodiscard]] gpu::Told* told() { return pages_ == nullptr ? nullptr : pages_->told; }
+  // Of kToldBytes, for Layout::kTolds places; null where there is no file. It stays mapped as long as anybody has it.
+  [[nodiscard]] std::shared_ptr<gpu::Told> told() {
+    return pages_ == nullptr ? nullptr : std::shared_ptr<gpu::Told>(pages_, pages_->told);
+  }
 
  private:
   ProgressWords own_;  // until there is a file
   ProgressWords* words_ = &own_;
-  ProgressPages* pages_ = nullptr;  // mapped
+  std::shared_ptr<ProgressPages> pages_;  // mapped
   std::string path_;
   sys::Fd file_;  // locked as long as this lives: processes of other PID namespaces see that
 };

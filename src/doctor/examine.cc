@@ -51,12 +51,12 @@ std::string_view to_string(Family family) {
 }
 
 int exit_code(const Verdict& verdict) {
-  if (verdict.ok) return 0;
+  if (verdict.ok) return verdict.whole ? 0 : 4;
   return verdict.worst == Level::broken ? 2 : 1;
 }
 
 std::string_view word(const Verdict& verdict) {
-  if (verdict.ok) return "ok";
+  if (verdict.ok) return verdict.whole ? "ok" : "unclear";
   return verdict.worst == Level::broken ? "broken" : "degraded";
 }
 
@@ -144,6 +144,10 @@ void drop_explained(std::vector<Finding>& findings) {
 
 void conclude(Report& report) {
   report.verdict = {};
+  report.verdict.whole = report.unseen.empty() &&
+                         std::all_of(report.read.begin(), report.read.end(),
+                                     [](const auto& one) { return one.state == topology::ReadState::read; }) &&
+                         (!report.strict || unchecked_subjects(report).empty());
   std::stable_sort(report.findings.begin(), report.findings.end(), [](const Finding& a, const Finding& b) {
     if (a.level != b.level) return a.level < b.level;
     return a.loss_gbps.value_or(0) > b.loss_gbps.value_or(0);
@@ -160,6 +164,14 @@ void conclude(Report& report) {
 
 Report examine(const RuleInput& input) {
   Report report;
+  const auto subject = [&report](const Rule& rule) -> Coverage& {
+    const auto name = to_string(rule.family);
+    const auto found = std::find_if(report.coverage.begin(), report.coverage.end(),
+                                    [name](const Coverage& one) { return one.subject == name; });
+    if (found != report.coverage.end()) return *found;
+    const bool by_machine = rule.family != Family::files && rule.family != Family::measured;
+    return report.coverage.emplace_back(Coverage{std::string(name), 0, 0, by_machine});
+  };
   report.machine = input.machine().name;
   std::string hidden;
   if (const auto by_ids = unrecorded_rails(input.machine()); !by_ids.empty() && rails(input.machine()).empty())
@@ -172,6 +184,7 @@ Report examine(const RuleInput& input) {
       // A NIC that is there and not recorded is not the same as none.
       if (!hidden.empty() && is_about_rails(rule->family, !input.machine().gpus.empty())) {
         report.not_looked.push_back({std::string(rule->id), hidden});
+        ++subject(*rule).lacking;
       } else {
         ++report.absent;
       }
@@ -179,9 +192,11 @@ Report examine(const RuleInput& input) {
     }
     if (result.findings.empty() && !result.missing.empty()) {
       report.not_looked.push_back({std::string(rule->id), result.missing});
+      ++subject(*rule).lacking;
       continue;
     }
     ++report.rules;
+    ++subject(*rule).looked;
     if (!result.missing.empty()) report.not_looked.push_back({std::string(rule->id), "partly: " + result.missing});
     if (result.findings.size() > kMaxOfOneRule) result.findings.resize(kMaxOfOneRule);
     for (auto& finding : result.findings) {

@@ -280,8 +280,13 @@ Fleet compare_fleet(std::span<const Node> nodes) {
 int exit_code(const Fleet& fleet, std::span<const Node> nodes) {
   const bool nothing_compared = nodes.size() > 1 && fleet.compared == 0;
   int code = fleet.deviations.empty() && fleet.undecided.empty() && !nothing_compared ? 0 : 1;
-  for (const auto& node : nodes) code = std::max(code, exit_code(node.report.verdict));
-  return code;
+  bool unclear = false;
+  for (const auto& node : nodes) {
+    const bool found = !node.report.verdict.ok;
+    if (found) code = std::max(code, exit_code(node.report.verdict));
+    unclear = unclear || (!found && !node.report.verdict.whole);
+  }
+  return code == 0 && unclear ? 4 : code;
 }
 
 }  // namespace fairway::doctor

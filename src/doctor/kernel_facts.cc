@@ -149,34 +149,9 @@ void read_kernel_facts(const std::string& root, const topology::Machine& machine
   read_huge_pages(root, facts);
   read_cpus(root, facts);
   read_interfaces(root, machine, facts);
-  // A recorded root may hold the log as a file.
-  for (const auto* path : {"/var/log/dmesg", "/dmesg.txt"}) {
-    const auto log =
-        root.empty() ? Result<std::string>(Status(ErrorCode::not_found, "")) : read_file(root + path, kMaxLog);
-    if (log) read_kernel_log(*log, path, facts);
-  }
-}
-
-void read_kernel_log(std::string_view content, const std::string& name, Facts& facts) {
-  facts.set("kernel.log", "read", name);
-  std::size_t number = 0;
-  for (const auto line : text::lines(content)) {
-    ++number;
-    // "NVRM: Xid (PCI:0000:1b:00): 79, pid=..., GPU has fallen off the bus."
-    const auto at = line.find("NVRM: Xid (PCI:");
-    if (at == line.npos) continue;
-    const auto bus_at = at + 15;
-    const auto close = line.find(')', bus_at);
-    if (close == line.npos) continue;
-    auto bus = std::string(line.substr(bus_at, close - bus_at));
-    if (bus.find('.') == std::string::npos) bus += ".0";
-    const auto parsed = topology::BusId::parse(bus);
-    const auto code =
-        line.size() > close + 2 ? text::leading_unsigned(text::trim(line.substr(close + 2))) : std::nullopt;
-    if (!parsed || !code) continue;
-    facts.set(fmt::format("kernel.xid.{}.{}", parsed->to_string(), *code),
-              text::quote(text::trim(line.substr(at)), 200), fmt::format("{}:{}", name, number));
-  }
+  if (root.empty()) return;
+  // A recorded root may hold the log.
+  if (const auto log = read_file(root + "/var/log/dmesg", kMaxLog)) read_pasted(*log, "/var/log/dmesg", machine, facts);
 }
 
 }  // namespace fairway::doctor

@@ -10,6 +10,7 @@
 
 #include "predict/flow.h"
 #include "predict/measured.h"
+#include "topology/output.h"
 
 // Measured rates, read from the output of several programs.
 namespace fairway::doctor {
@@ -41,8 +42,10 @@ struct MeasuredOptions {
 
 // Whether a text is the output of one of those programs, not a CSV or JSON of rows.
 bool is_program_output(std::string_view text);
-// Recognises perftest's, nccl-tests', nvbandwidth's and `fairway bench`'s outputs (text or JSON) and the CSV that
-// `fairway predict --measured` reads. invalid_argument names the file and what is understood.
+// The rates of one output of a program that measures. invalid_argument: it has none, or the run failed, with its words.
+Result<std::vector<Measurement>> read_rates_of(const topology::Machine& machine, const topology::Output& output);
+// Those of all such outputs in a text, or of the CSV that `fairway predict --measured` reads. invalid_argument names
+// the file and what is understood.
 Result<std::vector<Measurement>> read_measurements(const topology::Machine& machine, std::string_view text,
                                                    const std::string& name, const MeasuredOptions& options);
 

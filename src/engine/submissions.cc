@@ -186,7 +186,6 @@ Status Submissions::stream_wait(TransferId id, void* stream) {
 std::size_t Submissions::poll(std::span<Completion> completions) {
   std::size_t count = waiting_.drive_before_poll(!completions.empty() && !completions_.empty(), completions);
   std::uint32_t slot = 0;
-<<<<<<< HEAD
   while (count < completions.size() && completions_.pop(slot))
     count += collect_polled(slot, completions[count]) ? 1u : 0u;
   if (count == 0) waiting_.settle();
@@ -198,7 +197,7 @@ bool Submissions::collect_polled(std::uint32_t slot, Completion& out) {
     out = {};
     return transfers_.collect_at_once(transfers_.id(slot), true, out);
   }
-  if (!transfers_.claim(transfers_.id(slot))) return false;
+  if (!transfers_.claim(transfers_.id(slot), Stage::done_to_poll)) return false;
   out = std::move(transfers_[slot].completion);
   transfers_.release(slot);
   return true;
@@ -215,17 +214,6 @@ std::size_t Submissions::poll_queue(QueueId id, std::span<Completion> completion
   while (count < completions.size() && queue->pop(id.generation, slot)) {
     count += collect_polled(slot, completions[count]) ? 1u : 0u;
     queue->give_back();
-=======
-  while (count < completions.size() && completions_.pop(slot)) {
-    if (TransferTable::is_at_once(slot)) {
-      completions[count] = {};
-      count += transfers_.collect_at_once(transfers_.id(slot), true, completions[count]) ? 1u : 0u;
-      continue;
-    }
-    if (!transfers_.claim(transfers_.id(slot), Stage::done_to_poll)) continue;
-    completions[count++] = std::move(transfers_[slot].completion);
-    transfers_.release(slot);
->>>>>>> e70fb65dcd9bac7dc16481988789bcac7388adbb
   }
   if (count == 0) waiting_.settle();
   return count;

@@ -225,7 +225,7 @@ void Worker::deliver(std::uint32_t slot, bool& completed) {
     return;
   }
   if (transfer.queue != nullptr) {
-    services_.transfers.publish(slot);
+    services_.transfers.publish(slot, Stage::done_to_poll);
     return deliver_to(*transfer.queue, slot);
   }
   const bool to_poll = options.deliver == Deliver::to_poll;

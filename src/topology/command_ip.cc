@@ -63,8 +63,9 @@ void learn_state(Machine& machine, NetInterface& interface, std::string_view wor
 
 }  // namespace
 
-void read_ip_link(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ip_link(std::string_view content, const std::string& place, Machine& machine) {
   NetInterface* current = nullptr;
+  std::size_t read = 0;
   std::set<std::string> masters;  // interfaces with the flag MASTER
   std::set<std::string> bonded;   // those of them that a port with the flag SLAVE belongs to
   for (auto line : text::lines(content)) {
@@ -81,7 +82,8 @@ void read_ip_link(std::string_view content, const std::string& place, Machine& m
     }
     const auto [name, has_peer] = split_peer(words[1].substr(0, words[1].size() - 1));
     current = interface_named(machine, name);
-    if (current == nullptr) return;
+    if (current == nullptr) return read;
+    ++read;
     if (current->kind == InterfaceKind::unknown) current->kind = kind_from(name, words[2], has_peer);
     if (has_flag(words[2], "MASTER")) masters.insert(name);
     current->carrier.learn(words[2].find("LOWER_UP") != words[2].npos, Source::ip_link);
@@ -106,15 +108,18 @@ void read_ip_link(std::string_view content, const std::string& place, Machine& m
         interface.kind == InterfaceKind::bond)
       interface.kind = InterfaceKind::other;
   }
+  return read;
 }
 
-void read_ip_brief(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ip_brief(std::string_view content, const std::string& place, Machine& machine) {
+  std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
     if (words.size() < 2) continue;
     const auto [name, has_peer] = split_peer(words[0]);
     auto* interface = interface_named(machine, name);
-    if (interface == nullptr) return;
+    if (interface == nullptr) return read;
+    ++read;
     if (interface->kind == InterfaceKind::unknown) interface->kind = kind_from(name, "", has_peer);
     learn_state(machine, *interface, words[1], Source::ip_addr, place);
     std::vector<std::string> addresses;
@@ -127,6 +132,7 @@ void read_ip_brief(std::string_view content, const std::string& place, Machine& 
     interface->has_address.learn(!addresses.empty(), Source::ip_addr);
     if (!addresses.empty()) interface->addresses.learn(std::move(addresses), Source::ip_addr);
   }
+  return read;
 }
 
 }  // namespace fairway::topology
