@@ -70,6 +70,8 @@ CpuKind by_number(std::string_view vendor, std::uint32_t family, std::uint32_t m
     }
   }
   if (vendor == "AuthenticAMD") {
+    // NCCL's files have the two fields of CPUID side by side: 143 is 0xf and 8, which are added: 0x17.
+    if (family > 0x1f && (family & 0xfU) == 0xf) family = 0xf + (family >> 4U);
     if (family == 0x17) return model == 0x01 || model == 0x31 ? CpuKind::amd_zen12 : CpuKind::unknown;
     // Milan, Genoa, Bergamo and Siena
     if (family == 0x19)

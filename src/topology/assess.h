@@ -12,11 +12,11 @@
 namespace fairway::topology {
 
 struct RailVerdict {
-  NodeRef node;  // interface or rdma
+  NodeRef node;  // interface or rdma; a NIC of which neither is recorded
   bool rail = false;
   std::string reason;  // one sentence
 };
-// One for every RDMA device, then one for every interface.
+// One for every RDMA device, then one for every interface, then for NICs that are rails without either.
 std::vector<RailVerdict> rail_verdicts(const Machine& machine);
 RailVerdict rail_verdict(const Machine& machine, NodeRef node);
 

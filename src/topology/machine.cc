@@ -214,6 +214,9 @@ bool is_virtual(const Machine& machine) {
 
 Fact<double> believed_gbs(const Machine& machine, const PciDevice& device) {
   if (is_virtual(machine) && claims_least(device)) return {};
+  // GB10's GPU is a part of the chip, and its function's 2.5 GT/s x1 is no link.
+  const bool least = device.link.speed_gts.value_or(0) == 2.5 && device.link.width.value_or(0) == 1;
+  if (least && device.device_name && device.device_name->find("GB10") != std::string::npos) return {};
   return current_gbs(device.link);
 }
 

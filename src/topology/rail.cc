@@ -58,9 +58,9 @@ std::string management_reason(const Machine& machine, const Nic& nic) {
 }
 
 // Google's machines have no RDMA: the adapters behind the GPUs' switches carry GPU traffic by TCP (GPUDirect-TCPX).
-bool is_tcpx(const Machine& machine, const Nic& nic) {
-  if (nic.functions.empty()) return false;
-  const auto& own = machine.pci[nic.functions.front().index];
+bool is_tcpx(const Machine& machine, Ref<PciDevice> function) {
+  if (!function) return false;
+  const auto& own = machine.pci[function.index];
   if (own.vendor_id.value_or(0) != kVendorGoogle) return false;
   std::set<std::uint32_t> above;
   for (auto at = own.parent; at && above.insert(at.index).second;) at = machine.pci[at.index].parent;
@@ -172,6 +172,11 @@ RailVerdict judge_interface(const Machine& machine, std::uint32_t index) {
     return no(
         fmt::format("a bond without an RDMA device ({}): management, or TCP only", gbps_text(interface.speed_gbps)));
   }
+  if (is_tcpx(machine, interface.pci) && !interface.speed_gbps) {
+    verdict.rail = true;
+    verdict.reason = kTcpx;
+    return verdict;
+  }
   if (!interface.speed_gbps) return no("its speed is unknown, and it has no RDMA device");
   if (*interface.speed_gbps < 25.0)
     return no(fmt::format("{} and no RDMA: a management port", gbps_text(interface.speed_gbps)));
@@ -188,7 +193,7 @@ RailVerdict rail_verdict(const Machine& machine, NodeRef node) {
   if (node.kind == NodeKind::nic) {
     const auto& nic = machine.nics[node.index];
     if (nic.rdma) return {node, judge_rdma(machine, nic.rdma.index).rail, judge_rdma(machine, nic.rdma.index).reason};
-    if (is_tcpx(machine, nic)) return {node, true, std::string(kTcpx)};
+    if (is_tcpx(machine, pci_of(machine, node)) && nic.interfaces.empty()) return {node, true, std::string(kTcpx)};
     if (!nic.interfaces.empty()) {
       auto verdict = judge_interface(machine, nic.interfaces.front().index);
       verdict.node = node;
@@ -208,6 +213,11 @@ std::vector<RailVerdict> rail_verdicts(const Machine& machine) {
   std::vector<RailVerdict> verdicts;
   for (std::uint32_t i = 0; i < machine.rdma.size(); ++i) verdicts.push_back(judge_rdma(machine, i));
   for (std::uint32_t i = 0; i < machine.interfaces.size(); ++i) verdicts.push_back(judge_interface(machine, i));
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    const auto& nic = machine.nics[i];
+    if (nic.rdma || !nic.interfaces.empty() || nic.functions.empty()) continue;
+    if (is_tcpx(machine, nic.functions.front())) verdicts.push_back(rail_verdict(machine, {NodeKind::nic, i}));
+  }
   return verdicts;
 }
 

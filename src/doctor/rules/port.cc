@@ -26,7 +26,7 @@ bool is_spare_of_card(const Machine& machine, std::uint32_t nic) {
 
 // Many machines have an unused port. One that is down is missed if most of its kind are active, if its only like is, or
 // if it is the nearest NIC of a GPU; the spare port of a card never is.
-bool is_missed(const Machine& machine, std::uint32_t nic) {
+bool is_missed(const Machine& machine, const topology::PathMatrix& classes, std::uint32_t nic) {
   if (is_spare_of_card(machine, nic)) return false;
   for (const auto& [key, nics] : alike_nics(machine)) {
     if (std::find(nics.begin(), nics.end(), nic) == nics.end()) continue;
@@ -34,14 +34,18 @@ bool is_missed(const Machine& machine, std::uint32_t nic) {
         std::count_if(nics.begin(), nics.end(), [&](auto one) { return is_active(machine, one); }));
     if (nics.size() > 1 && active * 2 >= nics.size() && active > 0) return true;
   }
-  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-    const auto own = topology::path_class(machine, gpu_ref(gpu), nic_ref(nic));
-    if (!own || own->kind >= PathKind::sys) continue;
-    const bool replaced = std::any_of(machine.nics.begin(), machine.nics.end(), [&](const topology::Nic& other) {
-      const auto index = static_cast<std::uint32_t>(&other - machine.nics.data());
-      const auto path = topology::path_class(machine, gpu_ref(gpu), nic_ref(index));
-      return index != nic && is_active(machine, index) && path && path->kind <= own->kind;
-    });
+  const auto own = std::find(classes.ends.begin(), classes.ends.end(), nic_ref(nic));
+  if (own == classes.ends.end()) return false;
+  const auto column = static_cast<std::size_t>(own - classes.ends.begin());
+  for (std::size_t row = 0; row < classes.ends.size(); ++row) {
+    const auto kind = classes.at(row, column).kind;
+    if (classes.ends[row].kind != NodeKind::gpu || kind >= PathKind::sys) continue;
+    bool replaced = false;
+    for (std::size_t other = 0; other < classes.ends.size() && !replaced; ++other) {
+      const auto end = classes.ends[other];
+      replaced = end.kind == NodeKind::nic && other != column && classes.at(row, other).kind <= kind &&
+                 is_active(machine, end.index);
+    }
     if (!replaced) return true;
   }
   return false;
@@ -65,6 +69,7 @@ void port_down(const RuleInput& input, RuleResult& result) {
       down.push_back(i);
     }
   }
+  const auto classes = down.empty() ? topology::PathMatrix{} : topology::path_matrix(machine);
   for (const auto nic : down) {
     const auto& port = *port_of(machine, nic);
     Finding finding;
@@ -74,7 +79,7 @@ void port_down(const RuleInput& input, RuleResult& result) {
     for (const auto& [key, nics] : alike_nics(machine)) {
       if (std::find(nics.begin(), nics.end(), nic) != nics.end()) like = nics.size();
     }
-    const bool expected_up = up == 0 || is_missed(machine, nic);
+    const bool expected_up = up == 0 || is_missed(machine, classes, nic);
     const auto physical = port.physical_state.value_or("");
     finding.level = up == 0 && usual == 0 && machine.rdma.size() > 0 && expected_up
                         ? (machine.gpus.empty() && like < 2 ? Level::note : Level::broken)

@@ -30,20 +30,22 @@ PathKind kind_of(const Machine& machine, std::uint32_t gpu, std::uint32_t nic) {
   return path ? path->kind : PathKind::unknown;
 }
 
-// The nearest class of a GPU to any rail.
-PathKind best_kind(const Machine& machine, std::uint32_t gpu) {
-  auto best = PathKind::unknown;
-  for (const auto nic : rails(machine)) best = std::min(best, kind_of(machine, gpu, nic));
+// The nearest class of each GPU to any rail.
+std::vector<PathKind> best_kinds(const Machine& machine) {
+  const auto nics = rails(machine);
+  std::vector<PathKind> best(machine.gpus.size(), PathKind::unknown);
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    for (const auto nic : nics) best[gpu] = std::min(best[gpu], kind_of(machine, gpu, nic));
+  }
   return best;
 }
 
 // Whether NCCL relays over a GPU that has an NVLink to this one and a NIC within the level (PXN).
-bool is_relayed(const Machine& machine, std::uint32_t gpu, PathKind level) {
+bool is_relayed(const Machine& machine, const std::vector<PathKind>& best, std::uint32_t gpu, PathKind level) {
   for (std::uint32_t other = 0; other < machine.gpus.size(); ++other) {
-    if (other == gpu) continue;
+    if (other == gpu || best[other] > PathKind::pxb || best[other] > level) continue;
     const auto path = topology::path_class(machine, gpu_ref(gpu), gpu_ref(other));
-    const auto near = best_kind(machine, other);
-    if (path && path->kind == PathKind::nvlink && near <= PathKind::pxb && near <= level) return true;
+    if (path && path->kind == PathKind::nvlink) return true;
   }
   return false;
 }
@@ -78,10 +80,11 @@ void gdr_refused(const RuleInput& input, RuleResult& result) {
   const auto level = known.value_or(kNcclGdrLevel);
   const bool pxn = nccl_number(input.facts.text("env.NCCL_PXN_DISABLE")) == 0;
   const auto* over_c2c = input.facts.find("env.NCCL_NET_GDR_C2C");
+  const auto nearest = best_kinds(machine);
   std::vector<NodeRef> refused;
   for (const auto gpu : gpus) {
-    const auto best = best_kind(machine, gpu);
-    if (best == PathKind::unknown || best <= level || (pxn && is_relayed(machine, gpu, level))) continue;
+    const auto best = nearest[gpu];
+    if (best == PathKind::unknown || best <= level || (pxn && is_relayed(machine, nearest, gpu, level))) continue;
     // By NVLink-C2C NCCL reaches the NICs of the GPU's own CPU.
     const bool c2c = topology::c2c_gbs(machine, gpu) && (over_c2c == nullptr || nccl_number(over_c2c->value) != 0);
     if (c2c && best != PathKind::sys && !known) continue;
@@ -109,10 +112,9 @@ void gdr_refused(const RuleInput& input, RuleResult& result) {
       finding.evidence.push_back(
           {fmt::format("NCCL does not know the word {}", text::quote(set->value)), "its source"});
   }
-  finding.evidence.push_back(
-      {fmt::format("the nearest NIC of {} is {}", name_of(machine, refused.front()),
-                   topology::PathClass{best_kind(machine, refused.front().index), 0}.to_string()),
-       "path classes"});
+  finding.evidence.push_back({fmt::format("the nearest NIC of {} is {}", name_of(machine, refused.front()),
+                                          topology::PathClass{nearest[refused.front().index], 0}.to_string()),
+                              "path classes"});
   cost_of_share(input, flows, 1 - 65.0 / 85).write_to(finding);  // ucx#11121's pair of figures
   finding.fix = {"export NCCL_NET_GDR_LEVEL=SYS"};
   finding.advice = "Measure first: across sockets GPU memory may be slower than host memory.";

@@ -106,6 +106,14 @@ TEST(PredictField, ServersAreKnownByTheirModels) {
   EXPECT_EQ(kind_of("AuthenticAMD", 0x19, 0x11, "AMD EPYC 9654 96-Core Processor"), CpuKind::amd_zen34);
   EXPECT_EQ(kind_of("AuthenticAMD", 0x1a, 0x02, "AMD EPYC 9575F 64-Core Processor"), CpuKind::amd_zen5);
   EXPECT_EQ(kind_of("AuthenticAMD", 0x17, 0x31, "AMD EPYC 7742 64-Core Processor"), CpuKind::amd_zen12);
+  Machine by_nccl;  // as NCCL writes families
+  by_nccl.cpu_vendor.set("AuthenticAMD", kSource);
+  by_nccl.cpu_family.set(143, kSource);
+  by_nccl.cpu_model_number.set(49, kSource);
+  EXPECT_EQ(cpu_kind(by_nccl), CpuKind::amd_zen12);
+  by_nccl.cpu_family.value = 175;
+  by_nccl.cpu_model_number.value = 17;
+  EXPECT_EQ(cpu_kind(by_nccl), CpuKind::amd_zen34);
 }
 
 TEST(PredictField, MemoryWithoutCpusHasNoChannelsOfASocket) {

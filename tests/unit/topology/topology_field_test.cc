@@ -227,6 +227,16 @@ TEST(FieldPci, AdaptersOfGoogleBelowAGpusSwitchAreRailsForTcp) {
   const auto verdict = rail_verdict(machine, {NodeKind::nic, 0});
   EXPECT_TRUE(verdict.rail);
   EXPECT_NE(verdict.reason.find("TCPX"), std::string::npos);
+  ASSERT_EQ(rail_verdicts(machine).size(), 1U) << "shown, though neither interface nor RDMA device is recorded";
+}
+
+TEST(FieldPci, ThePartOfAChipThatIsGb10HasNoLinkOfItsOwn) {
+  const auto machine = machine_of("lspci.txt",
+                                  "000f:01:00.0 VGA compatible controller: NVIDIA Corporation GB20B [GB10] (rev a1)\n"
+                                  "\tLnkCap:\tPort #0, Speed 2.5GT/s, Width x1, ASPM not supported\n"
+                                  "\tLnkSta:\tSpeed 2.5GT/s (ok), Width x1 (ok)\n");
+  ASSERT_EQ(machine.pci.size(), 1U);
+  EXPECT_FALSE(believed_gbs(machine, machine.pci[0]));
 }
 
 TEST(FieldPci, UnknownAcceleratorsAreSeenAndNamed) {
