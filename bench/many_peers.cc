@@ -109,6 +109,7 @@ class CopyTransport final : public transport::Transport {
 
 struct NoTask final : Task {
   void wake() override {}
+  void end() override {}
   Status watch(int) override { return {}; }
   void unwatch(int) override {}
 };
@@ -242,7 +243,8 @@ double measure(Runtime& runtime, std::uint32_t count, std::uint32_t writes) {
       right.step();
       if (!left.completions.pop(done)) continue;
       const TransferId id = left.transfers.id(done);
-      if (!left.transfers.claim(id) || !left.transfers[done].completion.status) std::exit(1);
+      if (!left.transfers.claim(id, engine::Stage::done_to_poll) || !left.transfers[done].completion.status)
+        std::exit(1);
       left.transfers.release(done);
       return;
     }

@@ -177,6 +177,9 @@ void LinkSet::close(std::uint8_t index, const Status& reason) {
 void LinkSet::on_fenced(std::uint8_t index, const transport::Event& event) {
   Link& link = links_[index];
   if (link.closed_here || link.is_up()) return;
+  // The peer would move to other links what may still land here by this one. So it hears of the session's end instead:
+  // what was on its way ends as unknown.
+  if (!event.status) return peer_.end_session(event.status.with_peer(peer_.text()).with_link(link.text));
   link.closed_here = true;
   if (!peer_.is_down()) owner_.tell({std::string(parts_.transports[link.transport]->name()), link.name, event.value});
   release(index);

@@ -152,6 +152,19 @@ TEST_F(LinksOfAPeer, LetNothingGoElsewhereBeforeAnEndIsClosedAndWritesNotBeforeB
   EXPECT_EQ(peer.violations.size(), 1u);
 }
 
+TEST_F(LinksOfAPeer, WhoseEndCannotBeFencedEndTheSessionAndLetNothingGoElsewhere) {
+  connect();
+  up();
+  prove();
+  links->on_link_down(0, {ErrorCode::link_failed, "the cable was pulled"});
+  transport::Event open;
+  open.status = {ErrorCode::not_fenced, "its endpoint did not close"};
+  links->on_fenced(0, open);
+  EXPECT_TRUE(told.empty()) << "the peer was told that nothing lands here any more";
+  EXPECT_EQ(here_closed + both_closed, 0);
+  EXPECT_EQ(peer.session_end.code(), ErrorCode::not_fenced);
+}
+
 TEST_F(LinksOfAPeer, AreTriedAgainByTheInitiatorAfterAPauseThatGrows) {
   connect();
   Time pause = 0;

@@ -16,6 +16,7 @@ namespace {
 struct Woken final : Task {
   std::atomic<int> times{0};
   void wake() override { ++times; }
+  void end() override {}
   Status watch(int) override { return {}; }
   void unwatch(int) override {}
 };

@@ -25,6 +25,7 @@ bool says(const std::string& text, const std::string& part) {
 
 struct Unwoken final : Task {
   void wake() override {}
+  void end() override {}
   Status watch(int) override { return {}; }
   void unwatch(int) override {}
 };

@@ -308,6 +308,7 @@ TEST_F(Regions, SeveralThreadsRegisterAtOnce) {
 
 struct NoTask final : Task {
   void wake() override {}
+  void end() override {}
   Status watch(int) override { return {}; }
   void unwatch(int) override {}
 };
