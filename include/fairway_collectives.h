@@ -149,7 +149,7 @@ enum { FAIRWAY_NCCL_MEASURED, FAIRWAY_NCCL_NEVER, FAIRWAY_NCCL_ALWAYS };
 typedef struct {
   size_t struct_size;
   int32_t nccl;
-  uint8_t guarded, messages;
+  uint8_t guarded, messages, graphs_in_turn;
   const char *nccl_library, *table; /* null: as fairway::GpuOptions says of an empty one */
   uint64_t windows_from, meet_from;
 } fairway_gpu_options;

@@ -103,7 +103,7 @@ class Mover {
 };
 
 // Work over Fairway with the process at `address`.
-Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken);
+Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, Explanation* taken);
 // The roof of that path; null where none is known.
 enum class Roof : std::uint8_t { none, copies, attach, sockets, device, fabric };
 std::unique_ptr<Mover> open_roof(Roof roof, const std::string& from, const std::string& to, std::uint64_t most);

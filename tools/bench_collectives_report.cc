@@ -131,7 +131,7 @@ class Panel {
 std::string collective_head() {
   return fmt::format("{:<8} {:<14} {:<4} {:>2} {:>11} {:>10} {:>6} {:>10} {:>10} {:>8} {:>8} {:>10} {:>7} {:>6}  {}\n",
                      "tool", "operation", "path", "n", "size", "count", "type", "redop", "time us", "algbw", "busbw",
-                     "expected", "ratio", "#wrong", "algorithm");
+                     "expect us", "ratio", "#wrong", "algorithm");
 }
 
 std::string collective_line(const CollectiveRow& row) {

@@ -26,7 +26,7 @@ class Path final : public Mover {
   }
   void abandon() override { abandoned_ = true; }
 
-  Status open(const std::string& address, std::string* taken) {
+  Status open(const std::string& address, Explanation* taken) {
     auto from = open_memory(engine_, settings_.from, settings_.most, Access::all);
     if (!from) return from.status();
     from_ = std::move(*from);
@@ -63,7 +63,7 @@ class Path final : public Mover {
     if (taken == nullptr) return {};
     auto plan = engine_.explain(example(Operation::write));
     if (!plan) return plan.status();
-    *taken = plan->text();
+    *taken = std::move(*plan);
     return {};
   }
 
@@ -324,7 +324,7 @@ class Path final : public Mover {
 
 }  // namespace
 
-Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken) {
+Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, Explanation* taken) {
   EngineOptions wanted = engine_options(settings.sleeping, settings.via, settings.rdma);
   wanted.machine = settings.machine;
   wanted.job_key = settings.job_key;

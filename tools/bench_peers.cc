@@ -232,9 +232,10 @@ Ratio ratio_of(const std::vector<double>& theirs, const std::vector<double>& our
   std::sort(logs.begin(), logs.end());
   const std::size_t middle = logs.size() / 2;
   const double median = logs.size() % 2 == 1 ? logs[middle] : (logs[middle - 1] + logs[middle]) / 2;
-  if (logs.size() == 1) return {std::exp(median), 0, 0};
+  if (logs.size() < 3) return {std::exp(median), 0, 0};  // of two, 95 % may be anything
   const double t = logs.size() <= kT.size() ? kT[logs.size() - 1] : 2.1;
   const double reach = t * std::sqrt(squares / (count - 1) / count);
+  if (reach > std::log(10.0)) return {std::exp(median), 0, 0};  // so wide that it says nothing
   return {std::exp(median), std::exp(mean - reach), std::exp(mean + reach)};
 }
 

@@ -20,7 +20,8 @@ enum class Exit : std::uint8_t {
   done = 0,
   failed = 1,         // it failed, machines differ, or a check found an error; stderr says why
   usage = 2,          // bad command line, or unreadable input
-  not_looked = 3,     // of `doctor`, whose 0, 1 and 2 are its verdict: it failed
+  not_looked = 3,     // of `doctor`, whose 0, 1, 2 and 4 are its verdict: it failed
+  unclear = 4,        // of `doctor`: nothing wrong found, and not all was read
   interrupted = 130,  // by Ctrl-C; what was measured is printed
 };
 

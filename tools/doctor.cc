@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "doctor/reading.h"
 #include "doctor/report.h"
 #include "help.h"
 #include "predict/open.h"
@@ -30,7 +31,9 @@ std::map<std::string, std::string> job_environment() {
 
 doctor::Report examine_alone(const doctor::Case& found) {
   const predict::Model model(found.machine);
-  return doctor::examine({model, found.facts, {}, nullptr, nullptr});
+  auto report = doctor::examine({model, found.facts, found.measured, nullptr, nullptr});
+  doctor::tell_reading(found, report);
+  return report;
 }
 
 namespace {
@@ -68,6 +71,8 @@ class Doctor {
     const predict::Model model(found->machine, *constants);
     auto report = doctor::examine(
         {model, found->facts, *measured, before ? &before->facts : nullptr, before ? &before->machine : nullptr});
+    doctor::tell_reading(*found, report);
+    if (options_.strict) doctor::be_strict(report);
     if (report.machine.empty()) report.machine = "this machine";
     if (!options_.from.empty()) doctor::name_recording(report, options_.from);
     for (const auto& why : left_out_) report.not_looked.push_back({"measure", why});
@@ -104,8 +109,8 @@ class Doctor {
     return Exit::not_looked;
   }
 
-  Result<std::vector<doctor::Measurement>> measurements(const doctor::Case& found) {
-    std::vector<doctor::Measurement> rows;
+  Result<std::vector<doctor::Measurement>> measurements(doctor::Case& found) {
+    auto rows = found.measured;
     doctor::MeasuredOptions how;
     if (!options_.nic.empty()) {
       auto name = options_.nic;
@@ -122,6 +127,8 @@ class Doctor {
       if (!text) return text.status();
       auto read = doctor::read_measurements(found.machine, *text, std::string(topology::file_name(path)), how);
       if (!read) return read.status();
+      found.read.push_back({std::string(topology::file_name(path)), "--measured", topology::ReadState::read,
+                            topology::text::count(read->size(), "measured row")});
       rows.insert(rows.end(), std::make_move_iterator(read->begin()), std::make_move_iterator(read->end()));
     }
     if (options_.measure) {
@@ -147,7 +154,7 @@ class Doctor {
       printed = tool_.print(*text);
     } else if (options_.quiet) {
       // A prolog prints one line if something is wrong, else none.
-      if (!report.verdict.ok) printed = tool_.print(doctor::line_of(report) + "\n");
+      if (!report.verdict.ok || !report.verdict.whole) printed = tool_.print(doctor::line_of(report) + "\n");
     } else {
       const auto& surroundings = tool_.surroundings();
       const render::TextStyle style{.colour = surroundings.colour,
@@ -194,7 +201,9 @@ void add_doctor(Tool& tool) {
       ->type_name("FILE")
       ->check(no_empty_name());
   command.add_flag("--quiet", options->quiet, "Print one line if something is wrong, else nothing: for job prologs");
-  command.add_flag("--all", options->all, "Print notes in full");
+  command.add_flag("--strict", options->strict,
+                   "For gates: a subject of which nothing could be checked makes the verdict unclear (exit 4) too");
+  command.add_flag("--all", options->all, "Print notes in full, and all that was read");
   command.add_flag("--measure", options->measure,
                    "First measure GPU copies, RDMA over each NIC, and copies of host memory; takes a few seconds");
   command.add_flag("--confirm", options->confirm,
@@ -208,9 +217,11 @@ void add_doctor(Tool& tool) {
   add_doctor_fleet(tool, command);
   add_doctor_rules(tool, command);
   command.footer(
-      R"(Exit code: 0 ok, 1 degraded, 2 broken, 3 the doctor failed. What needs root is listed as not checked.
+      R"(Exit code: 0 ok, 1 degraded, 2 broken, 3 the doctor failed, 4 unclear: nothing wrong was found, and not all that
+was given could be read, or there was nothing to check. What needs root is listed as not checked.
 Examples:
   fairway doctor                                       the verdict, then findings, costliest first
+  fairway doctor --from report.txt                     a paste of any commands' outputs, as in a bug report
   fairway doctor --from host/ --measured write_bw.txt  a recorded host with what perftest measured on it
   fairway doctor --save good.json                      then: fairway doctor --baseline good.json
   fairway doctor fleet node*.json --html fleet.html    which nodes differ from the others, and in what)");

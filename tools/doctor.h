@@ -26,6 +26,7 @@ struct DoctorOptions {
   std::string prom;
   bool quiet = false;
   bool all = false;
+  bool strict = false;
   bool measure = false;
   bool confirm = false;
   OtherHost with;

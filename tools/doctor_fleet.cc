@@ -86,7 +86,8 @@ void add_doctor_fleet(Tool& tool, CLI::App& parent) {
   fleet.add_flag("--json", options->json, "Print it as JSON");
   fleet.add_option("--html", options->html, "Also write a page")->type_name("FILE")->check(no_empty_name());
   fleet.footer(
-      "Exit code: 0 equal and all ok, 1 they differ or one is degraded, 2 one is broken, 3 the doctor failed.");
+      "Exit code: 0 equal and all ok, 1 they differ, none could be compared or one is degraded, 2 one is broken, 3 the "
+      "doctor failed, 4 one is unclear: not all of it could be read.");
   tool.on_run(fleet, [&tool, options] { return run_fleet(tool, *options); });
 }
 

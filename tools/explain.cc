@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "bench.h"
+#include "bench_rows.h"
 #include "command.h"
 #include "help.h"
 #include "other_process.h"
@@ -18,7 +19,21 @@ struct ExplainOptions {
   std::string address, from = "shared", to = "shared", directory, key, machine;
   std::vector<std::string> via;
   RdmaOptions rdma;
+  bool json = false;
 };
+
+std::string json_of(const Explanation& path) {
+  std::vector<bench::Fields> rows;
+  for (const ExplainedLink& link : path.links)
+    rows.push_back({{"link", link.name, true},
+                    {"used", link.taken ? "true" : "false"},
+                    {"reason", link.reason, true},
+                    {"expected_low_gbs", bench::known(link.expected_low / 1e9, 2)},
+                    {"expected_high_gbs", bench::known(link.expected_high / 1e9, 2)},
+                    {"bound", link.bound, true}});
+  for (const std::string& note : path.notes) rows.push_back({{"note", note, true}});
+  return bench::json_of("fairway-explain", fmt::format("{}: {}", path.peer, path.operation), rows);
+}
 
 Exit explain(Tool& tool, const ExplainOptions& options) {
   if (!options.machine.empty())
@@ -43,10 +58,10 @@ Exit explain(Tool& tool, const ExplainOptions& options) {
   settings.directory = options.directory;
   settings.machine = options.machine;
   settings.most = 4 << 20;
-  std::string text;
-  const auto path = bench::open_path(address, settings, &text);
+  Explanation taken;
+  const auto path = bench::open_path(address, settings, &taken);
   if (!path) return tool.fail(path.status());
-  return tool.print(tool.in_flags(text));
+  return tool.print(tool.in_flags(options.json ? json_of(taken) : taken.text()));
 }
 
 }  // namespace
@@ -68,7 +83,13 @@ void add_explain(Tool& tool) {
       ->type_name("FILE")
       ->check(no_empty_name());
   command.add_option("--key", options->key, "Job key, the same at both ends; required beyond loopback");
+  command.add_flag("--json", options->json, "Print it as JSON");
   add_rdma_flags(command, options->rdma);
+  command.footer(
+      "Examples:\n"
+      "  fairway explain                              between two processes of this host\n"
+      "  fairway explain --from gpu:0 --to gpu:1      between two GPUs\n"
+      "  fairway explain node2:7470 --key SECRET      to a host on which `fairway bench --listen` runs");
   tool.on_run(command, [&tool, &command, options] {
     const Status status = check_address(options->address, options->directory, command);
     return status ? explain(tool, *options) : tool.misused(status.message());

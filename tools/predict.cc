@@ -171,7 +171,8 @@ class Predict {
     if (!measured) return measured.status();
     std::vector<MeasuredRow> rows;
     for (const auto& one : *measured) {
-      if (one.failed || !one.flow) continue;
+      // What runs both ways at once is no rate of one flow.
+      if (one.failed || !one.flow || one.both_ways) continue;
       const auto line = topology::text::to_u32(one.where.substr(one.where.find_last_of(": ") + 1));
       rows.push_back({line.value_or(static_cast<std::uint32_t>(rows.size() + 1)), *one.flow, one.gbps / 8, {}});
     }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -119,10 +120,9 @@ void work(Sum& sum, const Range& range) {
 }
 
 Exit many(Tool& tool, const Range& range, unsigned jobs) {
-  using Seconds = std::chrono::duration<double>;
   Sum sum;
   sum.next = range.first;
-  const auto began = std::chrono::steady_clock::now();
+  const std::clock_t worked = std::clock();
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < jobs; ++i) threads.emplace_back([&] { work(sum, range); });
   const std::uint64_t count = range.last - range.first + 1;
@@ -137,7 +137,7 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
   }
   for (std::thread& thread : threads) thread.join();
   if (shown != 0) std::fputs("\r\033[K", stderr);
-  const double seconds = Seconds(std::chrono::steady_clock::now() - began).count();
+  const double processor = static_cast<double>(std::clock() - worked) / CLOCKS_PER_SEC;  // of all threads
   tool.print(fmt::format(
       "seeds         {:>12}   {}..{}, {:.3f} ms CPU each\n"
       "engines       {:>12}   restarts included\n"
@@ -153,8 +153,8 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
       "computations  {:>12}   of callers, longer than their peers' timeout\n"
       "virtual time  {:>10.1f} s   {} events\n"
       "failed        {:>12}\n",
-      sum.seeds, range.first, range.last, seconds * 1000 * jobs / static_cast<double>(sum.seeds), sum.engines,
-      sum.faults, sum.transfers,
+      sum.seeds, range.first, range.last, processor * 1000 / static_cast<double>(sum.seeds), sum.engines, sum.faults,
+      sum.transfers,
       100.0 * static_cast<double>(sum.succeeded) / static_cast<double>(std::max<std::uint64_t>(1, sum.transfers)),
       sum.landed + sum.stopped, sum.landed, sum.stopped, sum.met.cancels_fenced, sum.met.cancels_not_fenced,
       sum.met.deregisters_fenced, sum.met.deregisters_not_fenced, sum.met.garbled, sum.met.mismatches, sum.met.deaths,

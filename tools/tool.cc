@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -31,7 +32,7 @@ Exit codes:
   0  done      1  failed, differs, or a finding; stderr gives the reason in one line
   2  invalid command line, or a file that cannot be read      130  interrupted
 
-`fairway COMMAND --help` describes a command.)";
+`fairway help COMMAND` or `fairway COMMAND --help` describes a command, `fairway info` this build.)";
 
 // All of the bytes to a descriptor; 0 or errno.
 int write_all(int descriptor, std::string_view bytes) {
@@ -99,8 +100,17 @@ void Tool::on_run(CLI::App& command, Run run) {
 }
 
 Exit Tool::main(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  // As many tools have it: `help topo nics` is `topo nics --help`, `version` is `--version`.
+  if (!words.empty() && words.front() == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  } else if (words.size() == 1 && words.front() == "version") {
+    words.front() = "--version";
+  }
+  std::ranges::reverse(words);  // as CLI11 takes them
   try {
-    app_.parse(argc, argv);
+    app_.parse(words);
   } catch (const CLI::CallForHelp&) {
     // Help is not the answer to a command that does not exist.
     const std::vector<std::string> extras = app_.remaining(true);

@@ -8,8 +8,10 @@
 
 #include "fairway/collectives.h"
 
+#include "bench_rows.h"
 #include "command.h"
 #include "interrupt.h"
+#include "sys/own_folder.h"
 #include "words.h"
 
 namespace fairway::tool {
@@ -17,8 +19,30 @@ namespace {
 
 struct WhoHangsOptions {
   double after = 1, watch = 0;
-  bool all = false;
+  bool all = false, json = false;
 };
+
+std::string json_of(const std::vector<RankProgress>& ranks, const std::vector<std::string>& verdicts) {
+  std::vector<bench::Fields> rows;
+  for (const std::string& verdict : verdicts) rows.push_back({{"verdict", verdict, true}});
+  for (const RankProgress& rank : ranks) {
+    const auto number = [](auto value) { return fmt::format("{}", value); };
+    rows.push_back({{"communicator", rank.name, true},
+                    {"rank", number(rank.rank)},
+                    {"size", number(rank.size)},
+                    {"process", number(rank.process)},
+                    {"lives", number(rank.lives)},
+                    {"stopped", number(rank.stopped)},
+                    {"operation", number(rank.operation)},
+                    {"kind", rank.operation == 0 ? std::string() : std::string(to_string(rank.kind)), true},
+                    {"inside", number(rank.inside)},
+                    {"phase", rank.phase, true},
+                    {"waits_for", rank.waits_for < 0 ? std::string() : number(rank.waits_for)},
+                    {"stream", rank.stream < 0 ? std::string() : number(rank.stream)},
+                    {"seconds", fmt::format("{:.3f}", rank.seconds)}});
+  }
+  return bench::json_of("fairway-who-hangs", "fairway who-hangs", rows);
+}
 
 std::string on_host(const RankProgress& rank) {
   if (rank.operation == 0) return "has entered no operation";
@@ -58,7 +82,10 @@ Exit run_who_hangs(Tool& tool, const WhoHangsOptions& options) {
             "{} ranks of collectives here, none has waited for {:g} s\n",
             std::count_if(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.lives && rank.stream < 0; }),
             options.after);
-      const Exit printed = tool.print(text);
+      for (const auto& folder : sys::foreign_folders("/dev/shm"))
+        text += fmt::format("note: {} is another user's: your ranks tell where they are in the next free one\n",
+                            folder.string());
+      const Exit printed = tool.print(options.json ? json_of(ranks, verdicts) : text);
       return Interrupt::came() ? Exit::interrupted : verdicts.empty() ? printed : Exit::failed;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -76,6 +103,7 @@ void add_who_hangs(Tool& tool) {
   command.add_option("--watch", options->watch, "Repeat for so many seconds, until a rank hangs")
       ->check(number_in(0.0, 1e6));
   command.add_flag("--all", options->all, "Print where every rank is, too");
+  command.add_flag("--json", options->json, "Print where every rank is, and who hangs, as JSON");
   command.footer(
       "It reads what your ranks on this host publish in /dev/shm, and does not disturb them. Exit 1: a rank hangs.");
   tool.on_run(command, [&tool, options] { return run_who_hangs(tool, *options); });

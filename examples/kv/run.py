@@ -14,6 +14,14 @@ import sys
 import time
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+import find_fairway  # noqa: E402
+
+if __name__ == "__main__" and (missing := find_fairway.find()):
+    sys.exit(f"run.py: {missing}")
+try:
+    import numpy  # noqa: E402, F401
+except ImportError as error:
+    sys.exit(f"run.py: the model of this example needs NumPy ({error}): install it for {sys.executable}")
 from model import MOST_TOKENS, Model  # noqa: E402
 from pages import Cache, Pages  # noqa: E402
 from serving import Serving  # noqa: E402
@@ -48,15 +56,17 @@ async def first_token(serving, layerwise, chance, tokens=448):
     return answer["started"] - began
 
 
-async def compare_first_tokens(serving, times=6):
+async def compare_first_tokens(serving, times=6, warm=4):
     """In turns, each way on each of the processes, so that what else the machine does falls on both."""
     chance, took = random.Random(5), {True: [], False: []}
+    for number in range(2 * warm):  # both ways: connections, page faults and caches of the processes
+        await first_token(serving, number % 2 == 0, chance)
     for number in range(times):
         for layerwise in (number % 2 == 0, number % 2 == 1):
             took[layerwise].append(await first_token(serving, layerwise, chance))
     layers, at_the_end = (statistics.median(took[layerwise]) * 1e3 for layerwise in (True, False))
-    print(f"time to first token of 448-token prompts, medians: {layers:.1f} ms layer by layer, {at_the_end:.1f} ms when all layers "
-          f"are sent at the end", flush=True)
+    print(f"time to first token of 448-token prompts, from handing one in until the decoder has its pages and the token, medians of {times} "
+          f"each after {warm} to warm up: {layers:.1f} ms layer by layer, {at_the_end:.1f} ms when all layers are sent at the end", flush=True)
 
 
 async def run(options):

@@ -111,9 +111,10 @@ struct CommunicatorOptions {
   // KiB where the addresses name several hosts, less with many ranks, so that the slots take 16 MiB.
   std::uint32_t slot_bytes = 0;
   // The communicator uses this engine's counters of so many immediates from this one on, 10 for each rank, and each
-  // that split() or shrink() makes of it as many. 0: above 0x40000000, where its name says. No two communicators of an
-  // engine may share any, also after their end. Raise EngineOptions::max_counters for more than 400 ranks in all of
-  // them, and max_transfers for thousands: a communicator holds one for each other rank.
+  // that split() or shrink() makes of it as many. 0: above 0x40000000, where its name says, or behind those of another.
+  // already_exists: a communicator that lives has some of them; use none of one that has ended either. Raise
+  // EngineOptions::max_counters for more than 400 ranks in all of them, and max_transfers for thousands: a communicator
+  // holds one for each other rank.
   std::uint32_t first_immediate = 0;
 };
 
@@ -152,6 +153,9 @@ struct GpuOptions {
   std::uint64_t windows_from = 0;  // bytes that a rank gets, of which windows are read; 0: as measured, on every rank
   std::uint64_t meet_from = 0;     // bytes of all blocks, of which one warp waits for the others first; 0: none
   bool messages = false;           // with room for stream_messages(): 8.4 MiB. The same on every rank
+  // Any number of graphs may be captured, not 32 with the streams: what they captured from one stream is never launched
+  // again before its last launch has ended, and in the same order on every rank. The same on every rank.
+  bool graphs_in_turn = false;
 };
 
 struct StreamMessage {   // of stream_messages(), to or from `peer`

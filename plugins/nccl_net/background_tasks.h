@@ -1,56 +1,76 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace fairway::nccl {
 
-// Runs tasks that may block, because NCCL's calls must not: connecting, and asking a peer for a region. Any thread may
-// add tasks. A few worker threads run them, started on demand. The destructor drops tasks that have not started.
+// Runs tasks that may block, because NCCL's calls must not: connecting, and asking a peer for a region. Tasks of one
+// key (a peer, an address) run in order; they wait for no task of another key, as long as fewer than kMost keys have a
+// task that blocks. Any thread may add tasks. Threads are started on demand. The destructor drops tasks that have not
+// started.
 class BackgroundTasks {
  public:
+  using Key = std::size_t;
+  static constexpr std::size_t kMost = 64;  // threads
+
   ~BackgroundTasks() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
-      waiting_.clear();
+      ready_.clear();
     }
     changed_.notify_all();
     for (std::thread& thread : threads_) thread.join();
   }
 
-  void add(std::function<void()> job) {
+  void add(Key key, std::function<void()> job) {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
-    waiting_.push_back(std::move(job));
-    if (idle_ < waiting_.size() && threads_.size() < kMost) threads_.emplace_back([this] { run(); });
+    const auto [at, first] = tasks_.try_emplace(key);
+    at->second.push_back(std::move(job));
+    if (!first) return;  // the thread that runs the one before goes on with it
+    ready_.push_back(key);
+    if (idle_ < ready_.size() && threads_.size() < kMost) threads_.emplace_back([this] { run(); });
     changed_.notify_one();
   }
 
  private:
-  static constexpr std::size_t kMost = 4;
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {
       ++idle_;
-      changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      changed_.wait(lock, [this] { return stopping_ || !ready_.empty(); });
       --idle_;
-      if (waiting_.empty()) return;
-      const auto job = std::move(waiting_.front());
-      waiting_.pop_front();
+      if (stopping_) return;
+      const Key key = ready_.front();
+      ready_.pop_front();
+      auto& tasks = tasks_[key];
+      auto job = std::exchange(tasks.front(), nullptr);
       lock.unlock();
       job();
+      job = nullptr;  // what it holds may take the lock when it is destroyed
       lock.lock();
+      tasks.pop_front();
+      if (tasks.empty())
+        tasks_.erase(key);
+      else
+        ready_.push_back(key);  // behind the others'
     }
   }
 
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
+  std::map<Key, std::deque<std::function<void()>>> tasks_;  // the first of each key is ready or runs
+  std::deque<Key> ready_;                                   // keys with a task of which none runs
   std::vector<std::thread> threads_;
   std::size_t idle_ = 0;
   bool stopping_ = false;

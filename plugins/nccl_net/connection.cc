@@ -296,9 +296,8 @@ Sender::Import* Sender::import(RegionId region) {
 }
 
 void Sender::ask(RegionId region) {
-  endpoint_->background().add([self = std::static_pointer_cast<Sender>(shared_from_this()), region] {
-    self->imported(region,
-                   self->endpoint_->engine().lookup(self->peer_, name_of(region), self->endpoint_->connect_timeout()));
+  endpoint_->later(peer_, [self = std::static_pointer_cast<Sender>(shared_from_this()), region] {
+    self->imported(region, self->endpoint_->import(self->peer_, region));
   });
 }
 
@@ -313,7 +312,7 @@ void Sender::imported(RegionId region, const Result<RemoteRegion>& found) {
 
 // Runs as a task: it waits for the engine's thread, which may be waiting for mutex_.
 void Sender::release(const RemoteRegion& region) {
-  endpoint_->background().add([endpoint = endpoint_, region] { (void)endpoint->engine().release(region); });
+  endpoint_->later(peer_, [endpoint = endpoint_, region] { endpoint->release(region); });
 }
 
 // Evicts the import that was used longest ago: NCCL registers and deregisters user memory, and unused imports would
@@ -340,11 +339,15 @@ void Sender::end() {
     if (import.state == Import::State::ready) release(import.region);
 }
 
+// A task: to explain waits for the engine's thread, and the first time for the reading of the machine.
 void Sender::tell_route(const Extent& extent) {
-  fairway::Request request;
-  request.peer = peer_;
-  request.layout = extent;
-  if (const auto plan = endpoint_->engine().explain(request)) endpoint_->log().info(route_text(*plan));
+  if (!endpoint_->log().informs()) return;
+  endpoint_->later(peer_, [endpoint = endpoint_, peer = peer_, extent] {
+    fairway::Request request;
+    request.peer = peer;
+    request.layout = extent;
+    if (const auto plan = endpoint->engine().explain(request)) endpoint->log().info(route_text(*plan));
+  });
 }
 
 }  // namespace fairway::nccl

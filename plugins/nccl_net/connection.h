@@ -41,6 +41,7 @@ class Connection : public Port, public std::enable_shared_from_this<Connection> 
   void on_peer_down(PeerId peer, const Status& reason) override;
 
   Endpoint& endpoint() { return *endpoint_; }
+  [[nodiscard]] PeerId peer() const { return peer_; }
   [[nodiscard]] virtual Access access() const = 0;  // access that peers get to memory registered for this end
 
  protected:

@@ -220,7 +220,7 @@ Result<bool> Endpoint::post(PeerId peer, PortId to, const Message& message, Comp
 void Endpoint::post_until_accepted(PeerId peer, PortId to, const Message& message) {
   const auto taken = post(peer, to, message);
   if (!taken || *taken) return;
-  background_.add([self = shared_from_this(), peer, to, message] {
+  later(peer, [self = shared_from_this(), peer, to, message] {
     for (auto again = self->post(peer, to, message); again && !*again; again = self->post(peer, to, message))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
@@ -245,16 +245,24 @@ Result<Memory*> Endpoint::register_memory(void* data, std::size_t size, Access a
 }
 
 Status Endpoint::deregister(Memory* memory) {
-  std::unique_ptr<Memory> last;
   {
     const std::lock_guard lock(memory_mutex_);
-    if (--memory->users != 0) return {};
+    if (memory->users > 1) {
+      --memory->users;
+      return {};
+    }
+    // From here on, who registers the same bytes gets a region of its own.
     const auto found = memory_.find({memory->region.address, memory->region.size_bytes, memory->region.access});
-    last = std::move(found->second);
-    memory_.erase(found);
+    if (found != memory_.end() && found->second.get() == memory) {
+      ending_.push_back(std::move(found->second));
+      memory_.erase(found);
+    }
   }
-  Status status = engine_.deregister(last->region, fence_);
-  return status.code() == ErrorCode::closed ? Status() : status;
+  Status status = engine_.deregister(memory->region, fence_);
+  if (!status && status.code() != ErrorCode::closed) return status;
+  const std::lock_guard lock(memory_mutex_);
+  std::erase_if(ending_, [memory](const auto& each) { return each.get() == memory; });
+  return {};
 }
 
 Status Endpoint::publish(Memory& memory) {
@@ -262,6 +270,29 @@ Status Endpoint::publish(Memory& memory) {
   Status status = engine_.publish(name_of(memory.region.id), memory.region);
   if (status) memory.published.store(true, std::memory_order_release);
   return status;
+}
+
+Result<RemoteRegion> Endpoint::import(PeerId peer, RegionId region) {
+  auto found = engine_.lookup(peer, name_of(region), connect_timeout_);
+  if (!found) return found;
+  const std::lock_guard lock(memory_mutex_);
+  ++imports_[found->id];
+  return found;
+}
+
+void Endpoint::release(const RemoteRegion& region) {
+  {
+    const std::lock_guard lock(memory_mutex_);
+    const auto found = imports_.find(region.id);
+    if (found == imports_.end() || --found->second != 0) return;
+    imports_.erase(found);
+  }
+  (void)engine_.release(region);
+}
+
+void Endpoint::later(PeerId peer, std::function<void()> job) {
+  const std::uint64_t number = std::uint64_t{peer.generation} << 32 | peer.slot;
+  background_.add(std::hash<const void*>()(this) ^ std::hash<std::uint64_t>()(number), std::move(job));
 }
 
 }  // namespace fairway::nccl

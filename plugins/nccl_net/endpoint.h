@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -57,7 +58,8 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
 
   Engine& engine() { return engine_; }
   const Log& log() const { return log_; }
-  BackgroundTasks& background() { return background_; }
+  // Runs a task that may block, after those of the same peer.
+  void later(PeerId peer, std::function<void()> job);
   [[nodiscard]] Timeout connect_timeout() const { return connect_timeout_; }  // how long to wait for a peer's answer
   [[nodiscard]] std::vector<std::string> transports() const;
   [[nodiscard]] bool has(std::string_view transport) const;
@@ -79,8 +81,13 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   void post_until_accepted(PeerId peer, PortId to, const Message& message);
 
   Result<Memory*> register_memory(void* data, std::size_t size, Access access);
+  // Not ok: somebody may still touch it. The handle stays valid, and this may be called again.
   Status deregister(Memory* memory);
   Status publish(Memory& memory);
+  // A region of the peer's: imported once, and released when the last of those who imported it has released it. Both
+  // may block: call them in tasks of that peer.
+  Result<RemoteRegion> import(PeerId peer, RegionId region);
+  void release(const RemoteRegion& region);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -112,9 +119,11 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   std::mutex ports_mutex_;  // guards ports_ and free_
   std::vector<Entry> ports_;
   std::vector<std::uint32_t> free_;
-  std::mutex memory_mutex_;  // guards memory_ and its contents
+  std::mutex memory_mutex_;  // guards the next three and their contents
   std::map<MemoryKey, std::unique_ptr<Memory>> memory_;
-  std::atomic_flag pumping_;  // guards the two below
+  std::vector<std::unique_ptr<Memory>> ending_;
+  std::map<RemoteRegionId, std::uint32_t> imports_;  // how many have each
+  std::atomic_flag pumping_;                         // guards the two below
   std::array<Notification, 16> batch_;
   std::uint32_t rounds_ = 0;
   const bool own_threads_;  // the engine has its own threads; otherwise NCCL's threads and progress_thread_ drive it

@@ -13,7 +13,12 @@ namespace fairway::nccl {
 // never does.
 class Log {
  public:
-  void use(abi::Logger logger) { logger_.store(logger, std::memory_order_release); }
+  // `informs`: whether NCCL shows more than warnings.
+  void use(abi::Logger logger, bool informs) {
+    logger_.store(logger, std::memory_order_release);
+    informs_.store(informs, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool informs() const { return informs_.load(std::memory_order_relaxed); }
   void info(const std::string& text, unsigned long subsystems = abi::kNet) const { say(abi::kInfo, subsystems, text); }
   void warn(const std::string& text) const { say(abi::kWarn, ~0ul, text); }
 
@@ -23,6 +28,7 @@ class Log {
       logger(level, subsystems, "fairway", 0, "NET/Fairway: %s", text.c_str());
   }
   std::atomic<abi::Logger> logger_{nullptr};
+  std::atomic<bool> informs_{false};
 };
 
 // The NCCL result code for a failure; the log has the text.

@@ -59,4 +59,9 @@ std::string too_many_channels(const Environment& environment) {
          "below 128 MiB";
 }
 
+bool logs_information(const Environment& environment) {
+  const char* level = environment("NCCL_DEBUG");
+  return level != nullptr && (same_word(level, "INFO") || same_word(level, "TRACE"));
+}
+
 }  // namespace fairway::nccl

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "nccl_net/machine.h"
 #include "nccl_net/nccl_settings.h"
@@ -14,6 +16,7 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x324e5746;  // "FWN2"
 constexpr std::size_t kMostHellos = 4096;
+constexpr std::size_t kMostAttempts = 1 << 16;
 
 // Makes the device use the rail. A port of an RDMA device goes to `verbs`, and TCP keeps the interfaces of its address.
 void use(const std::string& rail, Device& device) {
@@ -28,8 +31,29 @@ void use(const std::string& rail, Device& device) {
 
 void Listener::on_message(const Message& message, PeerId from) {
   if (message.kind != Message::Kind::hello) return;
-  const std::lock_guard lock(mutex_);
-  if (hellos_.size() < kMostHellos) hellos_.push_back({from, message.from});
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_ && hellos_.size() < kMostHellos) return hellos_.push_back({from, message.from});
+  }
+  refuse(from, message.from);
+}
+
+void Listener::refuse(PeerId peer, PortId sender) {
+  Message answer;
+  answer.kind = Message::Kind::refused;
+  endpoint_->post_until_accepted(peer, sender, answer);
+}
+
+void Listener::close() {
+  const auto self = shared_from_this();
+  endpoint_->remove(id());
+  std::deque<Hello> left;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    left.swap(hellos_);
+  }
+  for (const Hello& each : left) refuse(each.peer, each.sender);
 }
 
 void Listener::on_peer_down(PeerId peer, const Status& reason) {
@@ -51,13 +75,16 @@ std::shared_ptr<Receiver> Listener::accept() {
 
 // ---- the process ----
 
-// One connection attempt, on a thread that may block.
-struct Network::Attempt {
+// On its way to an address, in a task, for all connections there.
+struct Network::Dial {
   std::shared_ptr<Endpoint> endpoint;
-  std::mutex mutex;  // guards the members below
-  bool done = false;
-  Status status;
-  std::shared_ptr<Sender> sender;
+  std::string address;
+  std::mutex mutex;                       // guards `outcome`
+  std::optional<Result<PeerId>> outcome;  // empty: under way
+  std::optional<Result<PeerId>> result() {
+    const std::lock_guard lock(mutex);
+    return outcome;
+  }
 };
 
 Network::Network(Settings settings, const Log& log) : settings_(std::move(settings)), log_(log) {
@@ -74,17 +101,24 @@ Network::~Network() {
   }
 }
 
-Result<std::unique_ptr<Network>> Network::open(const Environment& environment, const Log& log) {
+Result<std::unique_ptr<Network>> Network::open(const Environment& environment, const Log& log,
+                                               const std::vector<std::vector<int>>& fused) {
   auto settings = read_settings(environment);
   if (!settings) return settings.status();
   std::unique_ptr<Network> network(new Network(std::move(*settings), log));
   const std::vector<std::string>& rails = network->settings_.rails;
-  for (std::size_t i = 0; i < std::max<std::size_t>(rails.size(), 1); ++i) {
+  for (std::size_t i = 0; i < network->physical(); ++i) {
     Device& device = network->devices_.emplace_back();
     device.settings = network->settings_;
     device.parts = {static_cast<int>(i)};
     if (!rails.empty()) use(rails[i], device);
   }
+  for (const std::vector<int>& parts : fused) {
+    const bool there =
+        std::ranges::all_of(parts, [&](int part) { return static_cast<std::size_t>(part) < rails.size(); });
+    if (there) network->add_fused(parts);
+  }
+  network->kept_ = network->devices_.size() > network->physical();
   const auto first = network->device(0);
   if (!first) return first.status();
   const char* protocols = environment("NCCL_PROTO");
@@ -100,7 +134,16 @@ Result<std::unique_ptr<Network>> Network::open(const Environment& environment, c
 
 int Network::devices() {
   const std::lock_guard lock(mutex_);
+  if (std::exchange(kept_, false))
+    while (devices_.size() > physical()) devices_.pop_back();
   return static_cast<int>(devices_.size());
+}
+
+std::vector<std::vector<int>> Network::fused() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::vector<int>> all;
+  for (std::size_t i = physical(); i < devices_.size(); ++i) all.push_back(devices_[i].parts);
+  return all;
 }
 
 Result<const Device*> Network::device(int number) {
@@ -108,6 +151,7 @@ Result<const Device*> Network::device(int number) {
   if (number < 0 || static_cast<std::size_t>(number) >= devices_.size())
     return Status(ErrorCode::out_of_range, "there is no device " + std::to_string(number));
   Device& device = devices_[static_cast<std::size_t>(number)];
+  if (static_cast<std::size_t>(number) >= physical()) kept_ = false;
   if (const Status status = open_device(device); !status) return status;
   return &device;
 }
@@ -144,17 +188,20 @@ Status Network::open_device(Device& device) {
 
 Result<int> Network::fuse(const int* parts, int count) {
   const std::lock_guard lock(mutex_);
-  Device fused;
-  fused.settings = settings_;
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < count; ++i)
     if (parts[i] < 0 || static_cast<std::size_t>(parts[i]) >= settings_.rails.size())
       return Status(ErrorCode::invalid_argument,
                     "device " + std::to_string(parts[i]) + " is no rail: only devices of FAIRWAY_RAILS can be fused");
-    fused.parts.push_back(parts[i]);
-    use(settings_.rails[static_cast<std::size_t>(parts[i])], fused);
-  }
-  if (fused.parts.empty()) return Status(ErrorCode::invalid_argument, "a virtual device has at least one part");
-  devices_.push_back(std::move(fused));
+  if (count < 1) return Status(ErrorCode::invalid_argument, "a virtual device has at least one part");
+  kept_ = false;
+  return add_fused({parts, parts + count});
+}
+
+int Network::add_fused(std::vector<int> parts) {
+  Device& fused = devices_.emplace_back();
+  fused.settings = settings_;
+  for (const int part : parts) use(settings_.rails[static_cast<std::size_t>(part)], fused);
+  fused.parts = std::move(parts);
   return static_cast<int>(devices_.size()) - 1;
 }
 
@@ -197,13 +244,13 @@ Result<std::shared_ptr<Listener>> Network::listen(int number, Handle& handle) {
 }
 
 Result<std::shared_ptr<Sender>> Network::connect(int number, Handle& handle) {
-  std::shared_ptr<Attempt> attempt;
+  std::shared_ptr<Dial> dial;
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = attempts_.find(handle.ticket); handle.ticket != 0 && found != attempts_.end())
-      attempt = found->second;
+      dial = found->second;
   }
-  if (attempt == nullptr) {
+  if (dial == nullptr) {
     if (handle.magic != kMagic || handle.address[sizeof handle.address - 1] != '\0')
       return Status(
           ErrorCode::invalid_argument,
@@ -216,48 +263,53 @@ Result<std::shared_ptr<Sender>> Network::connect(int number, Handle& handle) {
                     "FAIRWAY_LISTEN to each host's address");
     auto endpoint = endpoint_for(number, handle);
     if (!endpoint) return endpoint.status();
-    attempt = std::make_shared<Attempt>();
-    attempt->endpoint = *endpoint;
-    {
-      const std::lock_guard lock(mutex_);
-      handle.ticket = next_ticket_++;
-      attempts_[handle.ticket] = attempt;
-    }
-    background_.add([attempt, target = handle] { dial(attempt, target); });
+    dial = this->dial(std::move(*endpoint), handle.address);
+    const std::lock_guard lock(mutex_);
+    handle.ticket = next_ticket_++;
+    attempts_[handle.ticket] = dial;
+    if (attempts_.size() > kMostAttempts) attempts_.erase(attempts_.begin());  // given up, or it dials again
   }
-  attempt->endpoint->pump();
+  dial->endpoint->pump();
+  const auto outcome = dial->result();
+  if (!outcome) return std::shared_ptr<Sender>();
   {
-    const std::lock_guard lock(attempt->mutex);
-    if (!attempt->done) return std::shared_ptr<Sender>();
+    const std::lock_guard lock(mutex_);
+    attempts_.erase(handle.ticket);
+    handle.ticket = 0;
+    const auto newest = dials_.find({dial->endpoint.get(), dial->address});
+    if (newest != dials_.end() && newest->second == dial) dials_.erase(newest);
   }
-  const std::lock_guard lock(mutex_);
-  attempts_.erase(handle.ticket);
-  handle.ticket = 0;
-  if (!attempt->status) return attempt->status;
-  return attempt->sender;
+  if (outcome->status().code() == ErrorCode::authentication_failed)
+    return Status(outcome->status())
+        .with_context(
+            "the ranks have different job keys: run `fairway nccl env` once, where the launcher hands the environment "
+            "on, or give all hosts one file by --key-file");
+  if (!*outcome) return outcome->status();
+  auto sender = std::make_shared<Sender>(dial->endpoint, **outcome, PortId{});
+  dial->endpoint->add(sender);
+  Message hello;
+  hello.kind = Message::Kind::hello;
+  hello.from = sender->id();
+  dial->endpoint->post_until_accepted(**outcome, handle.listener, hello);
+  return sender;
 }
 
-void Network::dial(const std::shared_ptr<Attempt>& attempt, const Handle& handle) {
-  Endpoint& endpoint = *attempt->endpoint;
-  const auto peer = endpoint.engine().connect(handle.address, endpoint.connect_timeout());
-  std::shared_ptr<Sender> sender;
-  if (peer) {
-    sender = std::make_shared<Sender>(attempt->endpoint, *peer, PortId{});
-    endpoint.add(sender);
-    Message hello;
-    hello.kind = Message::Kind::hello;
-    hello.from = sender->id();
-    endpoint.post_until_accepted(*peer, handle.listener, hello);
-  }
-  const std::lock_guard lock(attempt->mutex);
-  attempt->done = true;
-  attempt->status = peer.status();
-  if (attempt->status.code() == ErrorCode::authentication_failed)
-    attempt->status = attempt->status.with_context(
-        "the ranks have different job keys: run `fairway nccl env` once, where the launcher hands the environment on, "
-        "or "
-        "give all hosts one file by --key-file");
-  attempt->sender = std::move(sender);
+// The one that is under way there, or a new one.
+std::shared_ptr<Network::Dial> Network::dial(std::shared_ptr<Endpoint> endpoint, const std::string& address) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Dial>& newest = dials_[{endpoint.get(), address}];
+  if (newest != nullptr && !newest->result()) return newest;
+  newest = std::make_shared<Dial>();
+  newest->endpoint = std::move(endpoint);
+  newest->address = address;
+  const BackgroundTasks::Key key = std::hash<std::string>()(address) ^ std::hash<const void*>()(newest->endpoint.get());
+  background_.add(key, [dial = newest] {
+    Endpoint& from = *dial->endpoint;
+    auto peer = from.engine().connect(dial->address, from.connect_timeout());
+    const std::lock_guard guard(dial->mutex);
+    dial->outcome = std::move(peer);
+  });
+  return newest;
 }
 
 }  // namespace fairway::nccl

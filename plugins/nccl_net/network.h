@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nccl_net/connection.h"
@@ -29,22 +31,24 @@ struct Handle {
 static_assert(sizeof(Handle) <= abi::kHandleBytes);
 
 // Accepts connections on one device.
-class Listener final : public Port {
+class Listener final : public Port, public std::enable_shared_from_this<Listener> {
  public:
   explicit Listener(std::shared_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+  void close();                        // tells those who were not accepted
   std::shared_ptr<Receiver> accept();  // null: no connection waits
   void on_message(const Message& message, PeerId from) override;
   void on_peer_down(PeerId peer, const Status& reason) override;
-  Endpoint& endpoint() { return *endpoint_; }
 
  private:
+  void refuse(PeerId peer, PortId sender);
   struct Hello {
     PeerId peer;
     PortId sender;
   };
   const std::shared_ptr<Endpoint> endpoint_;
-  std::mutex mutex_;  // guards hellos_
+  std::mutex mutex_;  // guards the next two
   std::deque<Hello> hellos_;
+  bool closed_ = false;
 };
 
 // A device as NCCL sees it. It has several engines that use its rails, with connections assigned round-robin, and one
@@ -72,10 +76,14 @@ struct Device {
 // All state of the plugin in one process, from the first init to the last finalize. Any thread.
 class Network {
  public:
-  static Result<std::unique_ptr<Network>> open(const Environment& environment, const Log& log);
+  // `fused`: devices that NCCL had made of others before, by their parts. They have their numbers again until NCCL
+  // counts the devices, since it counts only to begin anew.
+  static Result<std::unique_ptr<Network>> open(const Environment& environment, const Log& log,
+                                               const std::vector<std::vector<int>>& fused = {});
   ~Network();
 
   [[nodiscard]] int devices();
+  [[nodiscard]] std::vector<std::vector<int>> fused();
   // The device's properties; opens the device. Error: out_of_range when there is no such device.
   Result<const Device*> device(int number);
   // Fuses physical devices into a virtual one and returns its number.
@@ -85,11 +93,13 @@ class Network {
   Result<std::shared_ptr<Sender>> connect(int device, Handle& handle);
 
  private:
-  struct Attempt;
+  struct Dial;
   Network(Settings settings, const Log& log);
   Status open_device(Device& device);
   Result<std::shared_ptr<Endpoint>> endpoint_for(int device, const Handle& handle);
-  static void dial(const std::shared_ptr<Attempt>& attempt, const Handle& handle);
+  std::shared_ptr<Dial> dial(std::shared_ptr<Endpoint> endpoint, const std::string& address);
+  [[nodiscard]] std::size_t physical() const { return std::max<std::size_t>(settings_.rails.size(), 1); }
+  int add_fused(std::vector<int> parts);
 
   const Settings settings_;
   const Log& log_;
@@ -97,7 +107,9 @@ class Network {
   std::uint64_t process_ = 0, host_ = 0;  // written into handles
   std::mutex mutex_;                      // guards all below
   std::deque<Device> devices_;
-  std::map<std::uint64_t, std::shared_ptr<Attempt>> attempts_;
+  bool kept_ = false;                                        // it has fused devices of before that nobody has named yet
+  std::map<std::uint64_t, std::shared_ptr<Dial>> attempts_;  // by ticket, of connections that NCCL waits for
+  std::map<std::pair<Endpoint*, std::string>, std::shared_ptr<Dial>> dials_;  // the newest to each address
   std::uint64_t next_ticket_ = 1;
 };
 

@@ -3,7 +3,9 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <vector>
 
+#include "nccl_net/nccl_settings.h"
 #include "nccl_net/network.h"
 #include "nccl_net/tables.h"
 
@@ -19,6 +21,7 @@ struct Process {
   std::mutex mutex;  // guards creation and destruction of network
   Log log;
   std::unique_ptr<Network> network;
+  std::vector<std::vector<int>> fused;  // of the network before, whose numbers NCCL may still have
   std::size_t contexts = 0;
   bool without_context = false;  // v8 to v10 have no finalize
 };
@@ -49,9 +52,10 @@ Code open(abi::Logger logger, bool with_context) {
   return guarded("init", [&] {
     Process& all = process();
     const std::lock_guard lock(all.mutex);
-    all.log.use(logger);
+    const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
+    all.log.use(logger, logs_information(environment));
     if (all.network == nullptr) {
-      auto opened = Network::open([](const char* name) -> const char* { return std::getenv(name); }, all.log);
+      auto opened = Network::open(environment, all.log, all.fused);
       if (!opened) return failed("init", opened.status());
       all.network = std::move(*opened);
     }
@@ -70,7 +74,9 @@ Code finalize(void* context) {
   Process& all = process();
   const std::lock_guard lock(all.mutex);
   if (context != &context_mark || all.contexts == 0) return abi::kSuccess;
-  if (--all.contexts == 0 && !all.without_context) all.network.reset();
+  if (--all.contexts != 0 || all.without_context) return abi::kSuccess;
+  all.fused = all.network->fused();
+  all.network.reset();
   return abi::kSuccess;
 }
 
@@ -239,8 +245,7 @@ Code close_connection(void* connection) {
 }
 Code close_listener(void* listener) {
   return guarded("closeListen", [&] {
-    auto& closing = *static_cast<Listener*>(listener);
-    closing.endpoint().remove(closing.id());
+    static_cast<Listener*>(listener)->close();
     return abi::kSuccess;
   });
 }

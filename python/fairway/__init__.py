@@ -49,6 +49,7 @@ from ._fairway import (
     event,
     signal,
 )
+from ._fairway import _threads_return
 from .communicator import Communicator, _live as _communicators
 from .errors import *  # noqa: F403
 from .errors import Error, Forked
@@ -93,12 +94,15 @@ class Engine(_Engine):
 
 @_atexit.register
 def _close_all():
-    """Engines are closed while Python still stands, so that peers hear of it."""
+    """Engines are closed while Python still stands, so that peers hear of it, and what waits in them comes back."""
     for engine in list(_open):
         try:
             engine.close()
         except Forked:
             pass
+        except Exception:  # one that does not close keeps no other open
+            _sys.excepthook(*_sys.exc_info())
+    _threads_return(5.0)
 
 
 # Without the exceptions, but for the one of them all: help() would show nothing else on its first pages.

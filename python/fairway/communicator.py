@@ -6,7 +6,9 @@ import numbers
 import weakref
 
 from . import errors
+from ._fairway import Engine as _Engine
 from ._fairway import _Call, _Group
+from .arguments import check_text, index, listed, seconds_or_none, texts
 from .communicator_gpu import GpuCalls
 from .communicator_host import HostCalls
 from .group_memory import _OPS, _element_of, _Memory
@@ -37,9 +39,13 @@ class Communicator(HostCalls, GpuCalls):
     """
 
     def __init__(self, engine, rank, addresses, *, name="world", timeout=30.0, slot_bytes=0, first_immediate=0):
-        addresses = list(addresses)
+        if not isinstance(engine, _Engine):
+            raise errors._of("invalid_argument", f"engine is a fairway.Engine, not {engine!r}")
+        addresses, rank = texts(addresses, "addresses", "one for each rank"), index(rank, "rank")
+        check_text(name, "name")
+        slot_bytes, first_immediate = index(slot_bytes, "slot_bytes", 1 << 32), index(first_immediate, "first_immediate", 1 << 32)
         if not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise errors._of("invalid_argument", "timeout is seconds, more than 0")
+            raise errors._of("invalid_argument", f"timeout is seconds, more than 0, not {timeout!r}")
         self._adopt(_Group(engine, rank, addresses, name, float(timeout), slot_bytes, first_immediate), engine, addresses, name, float(timeout))
 
     def _adopt(self, group, engine, addresses, name, timeout):
@@ -109,7 +115,7 @@ class Communicator(HostCalls, GpuCalls):
         self, array, out=None, op="sum", root=0, *, factor=1.0, algorithm="automatic", reproducible=False, local_completion=False, timeout=None, wait=True, stream=None
     ):
         """As all_reduce, with the result at `root` only, in `out` or without it in `array`; None elsewhere. `local_completion`: as in broadcast."""
-        here = self.rank == root
+        here = self.rank == index(root, "root")
         source, target = self._pair(array, out, stream) if here else (_Memory(array, "array", stream=stream), None)
         result = (array if out is None else out) if here else None
         return self._reducing("reduce", source, target, result, op, factor, root, algorithm, reproducible, timeout, wait, stream, local=local_completion)
@@ -120,7 +126,7 @@ class Communicator(HostCalls, GpuCalls):
         Ends once all ranks have come. With `local_completion`, the same on every rank, it ends once this rank's array has the
         values, or may be changed, as MPI's does; a rank that does not come is then named by a later operation. Not on streams.
         """
-        here = self.rank == root
+        here = self.rank == index(root, "root")
         memory = _Memory(array, "array", not here, stream)
         kind, count = memory.elements("broadcast", "", "array")
         how = {"root": root, "algorithm": algorithm, "local_completion": local_completion}
@@ -179,12 +185,13 @@ class Communicator(HostCalls, GpuCalls):
         blocks = []
         kind, scale = _element_of(source.type, source.item, "all_to_allv", "", "array")
         for memory, counts, offsets, name in ((source, send_counts, send_offsets, "send"), (target, receive_counts, receive_offsets, "receive")):
-            counts = [int(count) for count in counts]
+            what = f"{self.size} whole numbers, one for each rank, none below 0"
+            counts = [index(count, f"{name}_counts[{i}]", 1 << 62) for i, count in enumerate(listed(counts, f"{name}_counts", what))]
             if offsets is None:
                 offsets = [sum(counts[:i]) for i in range(len(counts))]
-            offsets = [int(offset) for offset in offsets]
-            if len(counts) != self.size or len(offsets) != self.size or min(counts + offsets) < 0:
-                raise errors._of("invalid_argument", f"{name}_counts and {name}_offsets are {self.size} numbers each, one for each rank, none below 0")
+            offsets = [index(offset, f"{name}_offsets[{i}]", 1 << 62) for i, offset in enumerate(listed(offsets, f"{name}_offsets", what))]
+            if len(counts) != self.size or len(offsets) != self.size:
+                raise errors._of("invalid_argument", f"{name}_counts and {name}_offsets are {what}, not {len(counts)} and {len(offsets)}")
             most = max((offset + count for count, offset in zip(counts, offsets) if count), default=0)
             if most * memory.item > memory.nbytes:
                 raise errors._of("out_of_range", f"the {name} blocks reach element {most}, of {memory.nbytes // max(memory.item, 1)}")
@@ -205,6 +212,7 @@ class Communicator(HostCalls, GpuCalls):
 
     def split(self, color, key=0):
         """A communicator of the ranks with the same color, in the order of (key, rank); None with a color below 0. Collective."""
+        color, key = (index(given, what, begin=-(1 << 31)) for given, what in ((color, "color"), (key, "key")))
         self._regroups += 1
         return self._child(self._group.split(color, key), f"{self._name}/{self._regroups}.{color}")
 
@@ -213,8 +221,9 @@ class Communicator(HostCalls, GpuCalls):
 
         `without`: ranks that live and are left out, such as one that froze; those must not call it.
         """
+        without = [index(rank, f"without[{i}]") for i, rank in enumerate(listed(without, "without", "ranks"))]
         self._regroups += 1
-        return self._child(self._group.shrink(list(without)), f"{self._name}#{self._regroups}")
+        return self._child(self._group.shrink(without), f"{self._name}#{self._regroups}")
 
     def grow(self, added, *, name, timeout=None, slot_bytes=0, first_immediate=0):
         """A communicator with more ranks: these in the same order, and behind them the engines at the addresses `added`.
@@ -222,9 +231,11 @@ class Communicator(HostCalls, GpuCalls):
         Collective, with the same arguments. Each of those engines makes Communicator(engine, rank, addresses, name=name, ...)
         with the addresses of all, in that order, and the same timeout and slot_bytes; nobody has used that name. This one stays.
         """
-        added, seconds = list(added), self._timeout if timeout is None else timeout
+        added, seconds = texts(added, "added", "the addresses of engines"), self._timeout if timeout is None else timeout
+        check_text(name, "name")
+        slot_bytes, first_immediate = index(slot_bytes, "slot_bytes", 1 << 32), index(first_immediate, "first_immediate", 1 << 32)
         if not isinstance(seconds, (int, float)) or not seconds > 0:
-            raise errors._of("invalid_argument", "timeout is seconds, more than 0")
+            raise errors._of("invalid_argument", f"timeout is seconds, more than 0, not {seconds!r}")
         grown = Communicator.__new__(type(self))
         made = self._group.grow(added, name, float(seconds), slot_bytes, first_immediate)
         grown._adopt(made, self._engine, [*self._addresses, *added], name, float(seconds))
@@ -330,6 +341,8 @@ class Communicator(HostCalls, GpuCalls):
         blocks=((), (), (), ()),
         stream=None,
     ):
+        root, timeout = index(root, "root"), seconds_or_none(timeout)
+        check_text(algorithm, "algorithm")
         places = [0 if memory is None else memory.address for memory in (source, target)]
         how = (op, factor, root, algorithm, timeout, reproducible, bool(local_completion))
         call = _Call(kind, *places, count, element, *how, *blocks)
@@ -343,13 +356,13 @@ class Communicator(HostCalls, GpuCalls):
 
     def _message(self, what, array, rank, tag, timeout, wait):
         if not isinstance(rank, int) or not 0 <= rank < self.size or rank == self.rank:
-            raise errors._of("invalid_argument", f"{what}: rank {rank} is not another rank of 0 to {self.size - 1}")
-        if not isinstance(tag, int) or not 0 <= tag < 1 << 32:
-            raise errors._of("invalid_argument", f"tag is a whole number below 2^32, not {tag!r}")
+            raise errors._of("invalid_argument", f"{what}: rank {rank!r} is not another rank of 0 to {self.size - 1}")
+        tag, timeout = index(tag, "tag", 1 << 32), seconds_or_none(timeout)
         address = self._addresses[rank]
         direction = "to" if what == "send" else "from"
         seconds = self._timeout if timeout is None else timeout
         space = int.from_bytes(hashlib.blake2b(self._name.encode(), digest_size=4).digest(), "little")
+        transfer = None
         try:
             if rank not in self._peers:
                 self._peers[rank] = self._engine.connect(address, seconds)
@@ -357,7 +370,8 @@ class Communicator(HostCalls, GpuCalls):
             transfer = getattr(peer, what)(space << 32 | tag, array, deadline=None if math.isinf(seconds) else seconds)
             return transfer.wait(None if math.isinf(seconds) else seconds + 1) if wait else transfer
         except errors.TimedOut as failed:
-            transfer.cancel()
+            if transfer is not None:
+                transfer.cancel()
             raise _named(failed, f"{what} {direction}", rank, address) from None
         except errors.Error as failed:
             raise _named(failed, f"{what} {direction}", rank, address) from None

@@ -4,6 +4,7 @@ import os
 
 from . import cuda, errors
 from ._fairway import _GpuOptions, _View
+from .arguments import index
 from .group_memory import _Memory, _made
 from .window import Window
 
@@ -14,15 +15,15 @@ def _path(given):
     return os.fspath(given) if isinstance(given, os.PathLike) else given
 
 
-def gpu_options(*, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0, meet_from=0, messages=False):
+def gpu_options(*, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0, meet_from=0, messages=False, graphs_in_turn=False):
     """Options of GpuCalls.use_gpu(), looked at: InvalidArgument of a value that cannot be, TypeError of a name that there is not."""
-    return _GpuOptions(nccl, guarded, _path(nccl_library), _path(table), windows_from, meet_from, messages)
+    return _GpuOptions(nccl, guarded, _path(nccl_library), _path(table), windows_from, meet_from, messages, graphs_in_turn)
 
 
 class GpuCalls:
     """The part of fairway.Communicator that is about GPUs."""
 
-    def use_gpu(self, gpu, *, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0, meet_from=0, messages=False):
+    def use_gpu(self, gpu, *, nccl="measured", guarded=True, nccl_library="", table="", windows_from=0, meet_from=0, messages=False, graphs_in_turn=False):
         """Lets operations take GPU memory, among at most 8 ranks of one host: each rank calls it with its GPU's number.
 
         Afterwards the collectives take stream=, a stream of that GPU (torch's, CuPy's, or a cudaStream_t; not the default one), and arrays that the GPU reaches. Such a call enqueues the
@@ -40,13 +41,16 @@ class GpuCalls:
         meet_from     bytes of all blocks from which on one warp waits for the other ranks before the kernel that moves; 0: none.
                       For streams that run beside others: who waits leaves them the GPU. 3 to 5 us. The same on every rank
         messages      with room for messages on streams, 8.4 MiB of the GPU. The same on every rank
+        graphs_in_turn  True: any number of graphs may be captured, not 32 with the streams. What they captured from one stream
+                      is then never launched before its last launch has ended, and in the same order on every rank, as where
+                      one stream launches all graphs. The same on every rank
 
         Returns once every rank has called it; it may wait for kernels that run. Takes 25 MiB of the GPU, with NCCL more.
         Raises Unsupported, at every rank, if one of them cannot, and InvalidArgument if nccl or guarded differ; on this rank
         alone InvalidArgument of an option that cannot be. The communicator goes on without GPUs.
         """
-        options = gpu_options(nccl=nccl, guarded=guarded, nccl_library=nccl_library, table=table, windows_from=windows_from, meet_from=meet_from, messages=messages)
-        self._group.use_gpu(gpu, options)
+        options = gpu_options(nccl=nccl, guarded=guarded, nccl_library=nccl_library, table=table, windows_from=windows_from, meet_from=meet_from, messages=messages, graphs_in_turn=graphs_in_turn)
+        self._group.use_gpu(index(gpu, "gpu"), options)
 
     def measure_gpu(self, most_bytes=64 << 20, compare=False):
         """Measures operations on streams by Fairway and by NCCL, in turns, and keeps who is faster; gives the figures as text.

@@ -1,5 +1,7 @@
 """What can go wrong, an exception for each code: `except fairway.PeerDead`, or `fairway.Error` for all."""
 
+import re as _re
+
 
 class Error(Exception):
     """Anything that Fairway reports.
@@ -82,7 +84,22 @@ class Forked(Error, RuntimeError):
     code = "forked"
 
 
+_CPLUSPLUS = _re.compile(r"\b(?:(Engine|Request|Communicator|Gpu|Job)Options|Stream(?:Put|Wait)|NcclUse|(Access))::(\w+(?:\.\w+)*)")
+_LETTERS = {"none": "''", "read": "'r'", "write": "'w'", "atomic": "'a'", "all": "'rwa'"}
+
+
+def _in_pythons_words(text):
+    """The library names its own options and values; here they are Python's: EngineOptions::listen is option 'listen'."""
+
+    def name(found):
+        options, access, word = found.groups()
+        return _LETTERS.get(word, word) if access else f"option '{word}'" if options else f"'{word}'"
+
+    return _CPLUSPLUS.sub(name, text) if "::" in text else text
+
+
 def _make(code, cause, peer, link, effect, text):
+    cause, text = _in_pythons_words(cause), _in_pythons_words(text)
     return _KINDS.get(code, Error)(text, cause=cause, peer=peer, link=link, effect=effect)
 
 

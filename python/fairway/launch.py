@@ -29,6 +29,8 @@ class Ranks:
 
 
 def _lines(environment):
+    if environment is not None and not hasattr(environment, "items"):
+        raise errors._of("invalid_argument", f"environment is a dict of variables, or None for os.environ, not {environment!r}")
     return [os.fsencode(f"{name}={value}") for name, value in (os.environ if environment is None else environment).items()]
 
 
@@ -49,14 +51,37 @@ def host_id():
     return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/net")
 
 
-def own_address(towards=None):
-    """This host's address on the way to another host."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:  # connecting sends nothing
+def _way_to(family, there):
+    """This host's address on the way there, or None."""
+    with socket.socket(family, socket.SOCK_DGRAM) as way:  # connecting sends nothing
         try:
-            way.connect((towards or socket.gethostname(), 9))
+            way.connect(there)
             return way.getsockname()[0]
-        except OSError as failed:
-            raise errors._of("unreachable", f"no way to {towards or socket.gethostname()}: {failed}") from None
+        except OSError:
+            return None
+
+
+def own_address(towards=None):
+    """This host's address on the way to another host; around an IPv6 address stand brackets.
+
+    Where this host's files give that name to its loopback interface (127.0.1.1), it is this host: then the address that others use.
+    """
+    host = towards or socket.gethostname()
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        found = {(family, address) for family, *_, address in socket.getaddrinfo(bare, 9, type=socket.SOCK_DGRAM)}
+    except OSError as failed:
+        raise errors._of("unreachable", f"no way to {host}: {failed}") from None
+    far = [(socket.AF_INET, ("192.0.2.1", 9)), (socket.AF_INET6, ("2001:db8::1", 9))]  # of documentation: by the default route
+    local = ("127.", "::1")
+    here = [one for one in found if one[1][0].startswith(local)]
+    there = sorted((one for one in found if one not in here), key=lambda one: one[0] != socket.AF_INET)
+    if not there and bare != "localhost" and all(address[0] != bare for _, address in found):
+        there = far
+    for family, address in there + here:
+        if own := _way_to(family, address):
+            return f"[{own}]" if family == socket.AF_INET6 else own
+    raise errors._of("unreachable", f"no way to {host}: no interface of this host leads there")
 
 
 def join(kind, name, timeout, environment, options):
@@ -64,7 +89,7 @@ def join(kind, name, timeout, environment, options):
     from . import Engine
 
     if not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise errors._of("invalid_argument", "timeout is seconds, more than 0")
+        raise errors._of("invalid_argument", f"timeout is seconds, more than 0, not {timeout!r}")
     options.setdefault("progress", "caller")
     try:
         engine, group = _join(name, float(timeout), _lines(environment), options)

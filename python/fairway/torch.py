@@ -122,12 +122,12 @@ def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
 def _install(made, timeout):
     """Makes the communicator torch's default group, with a store that its rank 0 serves."""
     global _ready
-    host = made.engine.address.rpartition(":")[0]
+    host = made.engine.address.rpartition(":")[0].strip("[]")
     where = bytearray(256)
     store = None
     without = {"use_libuv": False} if os.environ.get("USE_LIBUV") == "0" else {}  # as torch's own rendezvous reads it
     if made.rank == 0:
-        with socket.socket() as found:  # TCPStore of PyTorch 1.13 wants a port by number
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as found:  # TCPStore of PyTorch 1.13 wants a port by number
             found.bind((host, 0))
             port = found.getsockname()[1]
         store = dist.TCPStore(host, port, None, True, timeout, wait_for_workers=False, **without)

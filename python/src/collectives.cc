@@ -173,7 +173,8 @@ std::string explain_call(Group& group, const std::shared_ptr<PyCall>& of) {
 
 GpuOptions gpu_options(const py::object& nccl, const py::object& guarded, const py::object& nccl_library,
                        const py::object& table, Whole<std::uint64_t, "windows_from"> windows_from,
-                       Whole<std::uint64_t, "meet_from"> meet_from, const py::object& messages) {
+                       Whole<std::uint64_t, "meet_from"> meet_from, const py::object& messages,
+                       const py::object& graphs_in_turn) {
   GpuOptions options;
   options.nccl = choice<NcclUse>(value_of<std::string>(nccl, "nccl"), "nccl", kNcclUses);
   options.guarded = value_of<bool>(guarded, "guarded");
@@ -182,6 +183,7 @@ GpuOptions gpu_options(const py::object& nccl, const py::object& guarded, const 
   options.windows_from = windows_from;
   options.meet_from = meet_from;
   options.messages = value_of<bool>(messages, "messages");
+  options.graphs_in_turn = value_of<bool>(graphs_in_turn, "graphs_in_turn");
   return options;
 }
 
@@ -219,7 +221,7 @@ PyOperation run_all(const std::shared_ptr<Group>& group, const std::vector<std::
   return {group, std::move(job)};
 }
 
-py::object wait(const PyOperation& operation, std::optional<double> timeout) {
+py::object wait(const PyOperation& operation, Seconds timeout) {
   check(operation.group->wait(operation.job, Deadline(timeout)));
   return result_of(*operation.job);
 }

@@ -49,6 +49,53 @@ class Deadline {
 
 Timeout timeout_of(std::optional<double> seconds);
 
+// Python's own objects are going: nothing may take the interpreter's lock any more.
+bool interpreter_ends();
+
+// While it lives, this thread is without the interpreter's lock. Threads of ours that will want the lock back are
+// counted, so that the interpreter does not end under them (module.cc, _threads_return); one that comes later stays
+// where it is for good.
+class Unlocked {
+ public:
+  Unlocked() = default;
+  ~Unlocked();
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  static int count();
+
+  // Of itself: a thread that will take the lock.
+  struct Counted {
+    Counted();
+    ~Counted();
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+  };
+
+ private:
+  const Counted counted_;  // from before the lock goes until it is back
+  PyThreadState* const state_ = PyEval_SaveThread();
+};
+// What `call`, which may wait for the engine's threads, gives without the lock.
+template <class Call>
+auto unlocked(Call call) {
+  const Unlocked meanwhile;
+  return call();
+}
+template <class Call>
+py::object explained(Call call) {
+  return py::cast(take(unlocked(std::move(call))));
+}
+// A thread of ours that Python does not know takes the lock, or stays where it is for good.
+class Locked {
+ public:
+  Locked();
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  std::optional<py::gil_scoped_acquire> acquired_;
+};
+
 // Runs the handlers of signals that came; throws what they raise (KeyboardInterrupt).
 inline void handle_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -59,7 +106,7 @@ template <class Step>
 auto wait_in_slices(const Deadline& deadline, Step step) {
   for (;;) {
     auto result = [&] {
-      py::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       return step(deadline.slice());
     }();
     const Status status = [&]() -> Status {
@@ -127,9 +174,43 @@ struct Whole {
   operator T() const { return value; }
 };
 
+// An argument `timeout`: seconds, or None for ever.
+struct Seconds {
+  std::optional<double> value;
+  operator std::optional<double>() const { return value; }
+};
+std::optional<double> seconds_of(py::handle given, const char* name);
+
+// An argument that is a str.
+template <Name kName>
+struct Text {
+  std::string value;
+  operator const std::string&() const { return value; }
+};
+std::string text_of(py::handle given, const char* name);
+
 std::string bytes_for_people(std::uint64_t bytes);
 
 }  // namespace fairway::python
+
+template <>
+struct pybind11::detail::type_caster<fairway::python::Seconds> {
+  PYBIND11_TYPE_CASTER(fairway::python::Seconds, const_name("Optional[float]"));
+  bool load(handle source, bool) {
+    value.value = fairway::python::seconds_of(source, "timeout");
+    return true;
+  }
+};
+
+template <fairway::python::Name kName>
+struct pybind11::detail::type_caster<fairway::python::Text<kName>> {
+  using Argument = fairway::python::Text<kName>;
+  PYBIND11_TYPE_CASTER(Argument, const_name("str"));
+  bool load(handle source, bool) {
+    value.value = fairway::python::text_of(source, kName.text);
+    return true;
+  }
+};
 
 template <class T, fairway::python::Name kName>
 struct pybind11::detail::type_caster<fairway::python::Whole<T, kName>> {

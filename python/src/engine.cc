@@ -7,7 +7,6 @@
 namespace fairway::python {
 namespace {
 
-using Seconds = std::optional<double>;
 using Counter = Whole<std::uint32_t, "a counter's number">;
 
 struct PyNotification {
@@ -41,7 +40,11 @@ PyPeer peer_of(const PyEngine& engine, PeerId id, std::string name) {
 }
 
 // A region of this engine's that is still registered.
-const Region& own(const PyEngine& engine, const PyRegion& region) {
+const Region& own(const PyEngine& engine, py::handle given) {
+  if (!is<PyRegion>(given))
+    raise(ErrorCode::invalid_argument,
+          "region is a Region, from register or allocate, not " + py::cast<std::string>(py::repr(given)));
+  const auto& region = as<PyRegion>(given);
   if (region.registration->session() != engine.session)
     raise(ErrorCode::invalid_argument, "the region was registered with another engine");
   region.registration->check_live();
@@ -49,13 +52,14 @@ const Region& own(const PyEngine& engine, const PyRegion& region) {
 }
 
 // On a thread of its own: an attempt cannot be cut into slices, and Ctrl-C must be seen meanwhile.
-PyPeer connect(PyEngine& self, const std::string& address, Seconds timeout) {
+PyPeer connect(PyEngine& self, const Text<"address">& to, Seconds timeout) {
+  const std::string& address = to;
   const Timeout whole = timeout_of(timeout);
   Engine& engine = self.session->engine();
   auto attempt = std::async(std::launch::async, [&engine, address, whole] { return engine.connect(address, whole); });
   const Deadline forever(std::nullopt);
   const auto is_over = [&] {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return attempt.wait_for(forever.slice()) == std::future_status::ready;
   };
   try {
@@ -77,17 +81,20 @@ py::object explain(PyEngine& self, py::handle what) {
   if (py::isinstance<PyRequest>(what)) {
     auto& given = py::cast<PyRequest&>(what);
     same_engine(given.tracker->session());
-    given.request.options.notify.message = std::as_bytes(std::span(given.message));
-    return py::cast(take(engine.explain(given.request)));
+    Request request = given.request;  // others may submit it meanwhile
+    request.options.notify.message = std::as_bytes(std::span(given.message));
+    return explained([&] { return engine.explain(request); });
   }
   if (py::isinstance<PyPeer>(what)) {
     same_engine(*py::cast<PyPeer&>(what).session);
-    return py::cast(take(engine.explain(py::cast<PyPeer&>(what).id)));
+    const PeerId id = py::cast<PyPeer&>(what).id;
+    return explained([&] { return engine.explain(id); });
   }
   if (py::isinstance<Transfer>(what)) {
     const Work& work = *py::cast<Transfer&>(what).work;
     same_engine(work.tracker->session());
-    return py::cast(take(engine.explain(work.first())));
+    const TransferId id = work.first();
+    return explained([&] { return engine.explain(id); });
   }
   raise(ErrorCode::invalid_argument, "explain takes a Request, a Transfer or a Peer");
 }
@@ -210,13 +217,15 @@ void bind_engine(py::module_& module) {
           "Zeroed memory that peers of this host reach by mapping it; the fastest between processes.")
       .def(
           "publish",
-          [](PyEngine& e, const std::string& name, const PyRegion& r) {
-            check(e.session->engine().publish(name, own(e, r)));
+          [](PyEngine& e, const Text<"name">& name, py::handle r) {
+            Engine& engine = e.session->engine();
+            const Region& region = own(e, r);
+            check(unlocked([&] { return engine.publish(name.value, region); }));
           },
           py::arg("name"), py::arg("region"), "publish(name, region)\n\nPeers' lookup(name) gives them the region.")
       .def(
           "describe",
-          [](PyEngine& e, const PyRegion& r) {
+          [](PyEngine& e, py::handle r) {
             const auto bytes = take(e.session->engine().describe(own(e, r)));
             return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
           },
@@ -254,7 +263,10 @@ void bind_engine(py::module_& module) {
           "Sets an 8-byte word of a peer's region if it is `expected`; wait() gives the value before.")
       .def(
           "submit",
-          [](PyEngine& e, const py::iterable& given) {
+          [](PyEngine& e, const py::object& given) {
+            if (!py::isinstance<py::iterable>(given))
+              raise(ErrorCode::invalid_argument,
+                    std::string("requests is a list of Requests, not ") + py::cast<std::string>(py::repr(given)));
             const py::tuple all(given);  // the caller's list may change meanwhile
             std::vector<PyRequest*> requests;
             requests.reserve(all.size());
@@ -349,7 +361,8 @@ void bind_engine(py::module_& module) {
         if (e.session->forked()) return std::string("<fairway.Engine of the parent process>");
         const std::string name = e.name.empty() ? "" : "'" + e.name + "' ";
         if (e.session->closed()) return "<fairway.Engine " + name + "closed>";
-        const Metrics metrics = e.session->engine().metrics();
+        const Engine& engine = e.session->engine();
+        const Metrics metrics = unlocked([&] { return engine.metrics(); });
         const auto count = [](std::size_t n, const char* what) {
           return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
         };

@@ -1,14 +1,61 @@
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+
+#include <cxxabi.h>
+#include <unistd.h>
 
 #include "common.h"
 
 namespace fairway::python {
+namespace {
+
+std::atomic<int> unlocked_threads{0};
+
+// Where the interpreter ends, Python ends a thread that wants the lock by pthread_exit(), whose unwinding must not
+// reach our destructors: they would end the process, or let go of Python's objects without the lock.
+template <class Take>
+auto take_or_stay(Take take) {
+  try {
+    return take();
+  } catch (abi::__forced_unwind&) {
+    for (;;) ::pause();
+  }
+}
+
+}  // namespace
+
+bool interpreter_ends() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+Unlocked::Counted::Counted() {
+  unlocked_threads.fetch_add(1);
+}
+Unlocked::Counted::~Counted() {
+  unlocked_threads.fetch_sub(1);
+}
+Unlocked::~Unlocked() {
+  take_or_stay([this] { PyEval_RestoreThread(state_); });
+}
+int Unlocked::count() {
+  return unlocked_threads.load();
+}
+
+Locked::Locked() {
+  take_or_stay([this] { acquired_.emplace(); });
+}
 
 py::object exception_of(const Status& status) {
-  return py::module_::import("fairway.errors")
-      .attr("_make")(py::str(std::string(to_string(status.code()))), status.message(), status.peer(), status.link(),
-                     py::str(std::string(to_string(status.effect()))), status.to_string());
+  return take_or_stay([&]() -> py::object {  // Python's code gives the lock to others, too
+    return py::module_::import("fairway.errors")
+        .attr("_make")(py::str(std::string(to_string(status.code()))), status.message(), status.peer(), status.link(),
+                       py::str(std::string(to_string(status.effect()))), status.to_string());
+  });
 }
 
 void raise(const Status& status) {
@@ -29,6 +76,23 @@ std::uint64_t whole_number(py::handle given, const char* name, std::uint64_t mos
   PyErr_Clear();
   raise(ErrorCode::invalid_argument, std::string(name) + " is a whole number from 0 to " + std::to_string(most) +
                                          ", not " + py::cast<std::string>(py::repr(given)));
+}
+
+std::optional<double> seconds_of(py::handle given, const char* name) {
+  if (given.is_none()) return std::nullopt;
+  const double seconds = PyFloat_AsDouble(given.ptr());
+  const bool none = PyErr_Occurred() != nullptr;
+  PyErr_Clear();
+  if (none || !(seconds >= 0))
+    raise(ErrorCode::invalid_argument, std::string(name) + " is seconds, at least 0, or None for ever, not " +
+                                           py::cast<std::string>(py::repr(given)));
+  return seconds;
+}
+
+std::string text_of(py::handle given, const char* name) {
+  if (!py::isinstance<py::str>(given))
+    raise(ErrorCode::invalid_argument, std::string(name) + " is a str, not " + py::cast<std::string>(py::repr(given)));
+  return py::cast<std::string>(given);
 }
 
 namespace {

@@ -13,6 +13,14 @@ constexpr auto kOwnTurn = std::chrono::microseconds(500);
 // Larger ones it leaves to the group's thread at once: that one waits in the kernel instead of looking.
 constexpr std::size_t kOwnBytes = 2U << 20;
 
+// With the interpreter's lock.
+std::vector<Group*>& all_groups() {
+  static auto* const all = new std::vector<Group*>;  // a group may be freed as late as the interpreter
+  return *all;
+}
+
+}  // namespace
+
 // Handlers of signals run on this thread alone.
 bool is_main_thread() {
   static const auto main =
@@ -20,99 +28,32 @@ bool is_main_thread() {
   return PyThread_get_thread_ident() == main;
 }
 
-// A job that may be given up: Ctrl-C leaves it to its own thread.
-struct Apart {
-  std::mutex mutex;  // guards what follows
-  std::condition_variable ended;
-  std::optional<Result<Communicator>> made;
-};
-
-// Ctrl-C interrupts it on the main thread: then it is told to stop, and goes on elsewhere until it has.
-Communicator made_apart(std::function<Result<Communicator>()> make, std::shared_ptr<Session> session,
-                        std::stop_source stop) {
-  if (!is_main_thread()) {
-    auto made = [&] {
-      py::gil_scoped_release unlocked;
-      return make();
-    }();
-    return take(std::move(made));
-  }
-  const auto apart = std::make_shared<Apart>();
-  if (session) ++session->communicators;  // the engine is not closed under it
-  std::thread([apart = std::shared_ptr<Apart>(apart), kept = std::move(session), make = std::move(make)]() mutable {
-    {
-      auto made = make();
-      const std::lock_guard lock(apart->mutex);
-      apart->made = std::move(made);
-    }
-    apart->ended.notify_all();
-    apart.reset();
-    if (!kept) return;
-    const py::gil_scoped_acquire locked;  // the engine may end with its last user
-    --kept->communicators;
-    kept.reset();
-  }).detach();
-  try {
-    check(wait_in_slices(Deadline(std::nullopt), [&](Timeout slice) -> Status {
-      std::unique_lock lock(apart->mutex);
-      if (apart->ended.wait_for(lock, slice, [&] { return apart->made.has_value(); })) return {};
-      return {ErrorCode::timed_out, ""};
-    }));
-  } catch (...) {
-    stop.request_stop();
-    throw;
-  }
-  return take(std::move(*apart->made));
-}
-
-}  // namespace
-
 Group::Group(std::shared_ptr<Session> session, Communicator communicator)
     : session_(std::move(session)),
       communicator_(std::move(communicator)),
       rank_(communicator_->rank()),
       size_(communicator_->size()) {
   for (int rank = 0; rank < size_; ++rank) addresses_.push_back(communicator_->address(rank));
-  ++session_->communicators;
+  ++*session_->communicators();
+  all_groups().push_back(this);
   sync_->worker = std::thread([this] { work(); });
 }
 
 Group::~Group() {
   const py::error_scope kept;
+  std::erase(all_groups(), this);
   close();
 }
 
-std::shared_ptr<Group> Group::create(const std::shared_ptr<Session>& session, int rank,
-                                     const std::vector<std::string>& addresses, const CommunicatorOptions& options) {
-  Engine& engine = session->engine();
-  const std::stop_source unheard;
-  return std::make_shared<Group>(
-      session,
-      made_apart([&engine, rank, addresses, options] { return Communicator::create(engine, rank, addresses, options); },
-                 session, unheard));
-}
-
-std::pair<PyEngine, std::shared_ptr<Group>> Group::join(const JobOptions& options) {
-  std::stop_source stop;
-  JobOptions stoppable = options;
-  stoppable.stop = stop.get_token();
-  std::vector<std::string> lines;
-  for (const char* const* line = options.environment; line != nullptr && *line != nullptr; ++line)
-    lines.emplace_back(*line);
-  const bool given = options.environment != nullptr;
-  Communicator made = made_apart(
-      [stoppable, lines = std::move(lines), given]() mutable {
-        std::vector<const char*> environment;
-        for (const std::string& line : lines) environment.push_back(line.c_str());
-        environment.push_back(nullptr);
-        stoppable.environment = given ? environment.data() : nullptr;
-        return Communicator::join(stoppable);
-      },
-      nullptr, stop);
-  const std::string own = options.communicator.name + "/rank-" + std::to_string(made.rank());
-  PyEngine engine = engine_of(made.engine(), options.engine.name.empty() ? own : options.engine.name);
-  auto session = engine.session;
-  return {std::move(engine), std::make_shared<Group>(std::move(session), std::move(made))};
+void close_groups_of(const Session& session) {
+  std::vector<std::shared_ptr<Group>> open;
+  for (Group* group : all_groups())
+    if (group->session().get() == &session && !group->closed())
+      if (auto held = group->weak_from_this().lock()) open.push_back(std::move(held));
+  for (const auto& group : open) {
+    if (group->busy()) group->abort();
+    group->close();
+  }
 }
 
 void Group::start(const std::shared_ptr<Job>& job, bool soon) {
@@ -252,15 +193,17 @@ bool Group::run(Job& job, bool to_the_end) {
   return true;
 }
 
-// A callback may have been the last that knew of the group. The worker cannot end the group: another thread does.
+// A callback may have been the last that knew of the group. The worker cannot end the group: another thread does, which
+// is counted, so that the interpreter waits for it.
 void Group::reap_as_worker() {
-  const py::gil_scoped_acquire locked;
+  const Locked locked;
   auto self = weak_from_this().lock();  // null: it is ending, and waits for this thread
   reap();
   if (self.use_count() == 1)
-    std::thread([last = std::move(self)]() mutable {
-      const py::gil_scoped_acquire locked_there;
+    std::thread([last = std::move(self), counted = std::make_unique<Unlocked::Counted>()]() mutable {
+      const Locked locked_there;
       last.reset();
+      counted.reset();
     }).detach();
 }
 
@@ -305,7 +248,7 @@ std::shared_ptr<Group> Group::regroup(std::function<Result<Communicator>(Communi
 
 void Group::abort() {
   if (session_->forked()) return;
-  py::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   const std::lock_guard lock(mutex_);  // nobody ends the communicator meanwhile
   if (communicator_) communicator_->abort();
 }
@@ -317,7 +260,7 @@ void Group::close() {
     return;
   }
   {
-    py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     const std::lock_guard once(sync_->closing);
     {
       Lock lock(mutex_);
@@ -340,7 +283,7 @@ void Group::close() {
     last.swap(communicator_);  // abort() finds none
     lock.unlock();
   }
-  if (!std::exchange(ended_once_, true)) --session_->communicators;
+  if (!std::exchange(ended_once_, true)) --*session_->communicators();
   const auto ended = std::exchange(shown_, {});  // no rank reads there any more
   reap();
 }

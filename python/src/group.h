@@ -131,6 +131,7 @@ class Group : public std::enable_shared_from_this<Group> {
   bool ended_once_ = false;
 };
 
+bool is_main_thread();  // with the interpreter's lock
 // Raises what the job ended with, or gives its result.
 py::object result_of(const Job& job);
 [[noreturn]] void raise_failed(const Status& status, const CollectiveFailure& failure);

@@ -29,14 +29,20 @@ void Group::in_turn(std::function<Status(Communicator&)> call, bool is_short) {
   Status status;
   CollectiveFailure failure;
   {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
+    struct Turn {  // over also where `call` throws: the operations behind it go on
+      Group& group;
+      const CollectiveFailure& failure;
+      ~Turn() {
+        const std::lock_guard lock(group.mutex_);
+        group.running_ = false;
+        if (!failure.status) group.failure_ = failure;
+        if (!group.queue_.empty() || group.stop_) group.wake_.notify_one();
+        group.ended_.notify_all();
+      }
+    } const turn{*this, failure};
     status = call(*communicator_);
     if (!status) failure = communicator_->failure();
-    const std::lock_guard lock(mutex_);
-    running_ = false;
-    if (!failure.status) failure_ = failure;
-    if (!queue_.empty() || stop_) wake_.notify_one();
-    ended_.notify_all();
   }
   if (!status) raise_failed(status, failure);
 }

@@ -95,7 +95,7 @@ void give_buffers(PyHeapTypeObject* type) {
   type->as_buffer.bf_releasebuffer = release_buffer;
 }
 
-void deregister(PyRegion& region, std::optional<double> timeout) {
+void deregister(PyRegion& region, Seconds timeout) {
   if (region.memory != nullptr && region.views > 0)
     raise(ErrorCode::invalid_argument, "arrays that see the region's memory are still alive, " +
                                            std::to_string(region.views) + " of them: delete them first");
@@ -217,7 +217,7 @@ void bind_memory(py::module_& module) {
            "Ends it: peers are refused from now on, and when this returns nothing touches the memory any more.\n\n"
            "Raises NotFenced, naming who, when `timeout` seconds were not enough: do not reuse the memory then.")
       .def("__enter__", [](py::object self) { return self; })
-      .def("__exit__", [](PyRegion& r, const py::args&) { deregister(r, 5.0); })
+      .def("__exit__", [](PyRegion& r, const py::args&) { deregister(r, Seconds{5.0}); })
       .def("__dlpack_device__",
            [](const PyRegion& r) {
              const bool on_gpu = r.registration->region().kind == MemoryKind::device;

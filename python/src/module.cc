@@ -1,8 +1,24 @@
 #include "module.h"
 
+#include <thread>
+
 #include "group.h"
 #include "notify.h"
 #include "transfers.h"
+
+namespace fairway::python {
+namespace {
+
+// Until no thread is left that will want the interpreter's lock back from us; false: some are.
+bool threads_return(double seconds) {
+  const Deadline deadline(seconds);
+  const py::gil_scoped_release unlocked;
+  while (Unlocked::count() > 0 && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return Unlocked::count() == 0;
+}
+
+}  // namespace
+}  // namespace fairway::python
 
 PYBIND11_MODULE(_fairway, module) {
   using namespace fairway::python;
@@ -11,6 +27,7 @@ PYBIND11_MODULE(_fairway, module) {
   texts.disable_function_signatures();
   module.attr("__version__") = FAIRWAY_VERSION;
   (void)forks();  // from now on a child knows that it is one
+  module.def("_threads_return", &threads_return, py::arg("seconds"));
   bind_observe(module);
   bind_memory(module);
   bind_remote(module);

@@ -16,7 +16,7 @@ py::dict latency_of(const Latency& in) {
 }  // namespace
 
 py::dict metrics_of(const Engine& engine) {
-  const Metrics metrics = engine.metrics();
+  const Metrics metrics = unlocked([&] { return engine.metrics(); });
   py::list peers;
   for (const PeerMetrics& peer : metrics.peers) {
     py::dict one;
@@ -62,7 +62,7 @@ py::dict metrics_of(const Engine& engine) {
 
 py::dict port_counters_of(const Engine& engine) {
   py::dict out;
-  for (const PortCounter& counter : engine.port_counters())
+  for (const PortCounter& counter : unlocked([&] { return engine.port_counters(); }))
     out[py::make_tuple(counter.port, counter.name)] = counter.value;
   return out;
 }

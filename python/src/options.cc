@@ -108,7 +108,7 @@ PyEngine engine_of(std::shared_ptr<Engine> engine, std::string name) {
 PyEngine open_engine(const py::kwargs& given) {
   const EngineOptions to = engine_options(given);
   auto opened = [&] {
-    py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return Engine::open(to);
   }();
   return engine_of(std::make_shared<Engine>(take(std::move(opened))), to.name);

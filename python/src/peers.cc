@@ -6,7 +6,6 @@
 namespace fairway::python {
 namespace {
 
-using Seconds = std::optional<double>;
 using Tag = Whole<std::uint64_t, "tag">;
 
 Engine& open_engine_of(const PyPeer& peer) {
@@ -23,17 +22,20 @@ void bind_peer(py::module_& module) {
       .def_property_readonly("id", [](const PyPeer& p) { return py::make_tuple(p.id.slot, p.id.generation); })
       .def(
           "lookup",
-          [](const PyPeer& p, const std::string& name, Seconds timeout) {
+          [](const PyPeer& p, const Text<"name">& name, Seconds timeout) {
             Engine& engine = open_engine_of(p);
             return PyRemote{import_until(Deadline(timeout), p.session, p.tracker,
-                                         [&](Timeout slice) { return engine.lookup(p.id, name, slice); })};
+                                         [&](Timeout slice) { return engine.lookup(p.id, name.value, slice); })};
           },
           py::arg("name"), py::arg("timeout") = 5.0,
           "lookup(name, timeout=5.0) -> RemoteRegion\n\nThe region that the peer published as `name`; waits for it.")
       .def(
           "import_region",
-          [](const PyPeer& p, const py::bytes& description) {
-            const std::string bytes = description;
+          [](const PyPeer& p, const py::object& description) {
+            if (!py::isinstance<py::bytes>(description))
+              raise(ErrorCode::invalid_argument, "description is bytes, as Engine.describe gives them, not " +
+                                                     py::cast<std::string>(py::repr(description)));
+            const auto bytes = py::cast<std::string>(description);
             Engine& engine = open_engine_of(p);
             return PyRemote{import_until(Deadline(0), p.session, p.tracker, [&](Timeout) {
               return engine.import_region(p.id, std::as_bytes(std::span(bytes)));
@@ -59,10 +61,18 @@ void bind_peer(py::module_& module) {
           "receive(tag, local, **options) -> Transfer\n\n"
           "Receives into a contiguous array; wait() gives the message's bytes. In order for each (peer, tag).")
       .def(
-          "explain", [](const PyPeer& p) { return take(open_engine_of(p).explain(p.id)); },
+          "explain",
+          [](const PyPeer& p) {
+            const Engine& engine = open_engine_of(p);
+            return explained([&] { return engine.explain(p.id); });
+          },
           "explain() -> Explanation\n\nAll links to the peer.")
       .def(
-          "disconnect", [](const PyPeer& p) { check(open_engine_of(p).disconnect(p.id)); },
+          "disconnect",
+          [](const PyPeer& p) {
+            Engine& engine = open_engine_of(p);
+            check(unlocked([&] { return engine.disconnect(p.id); }));
+          },
           "disconnect()\n\nEnds the session with it: transfers in flight fail, and the peer is notified.")
       .def(
           "__eq__", [](const PyPeer& a, const PyPeer& b) { return a.session == b.session && a.id == b.id; },

@@ -1,3 +1,5 @@
+#include <thread>
+
 #include "memory.h"
 
 namespace fairway::python {
@@ -129,8 +131,17 @@ Imported::Imported(std::shared_ptr<Session> from, std::shared_ptr<Tracker> by, c
 
 Imported::~Imported() {
   if (session->forked() || session->closed()) return;
+  const py::error_scope kept;  // may run while an exception propagates
   session->imports().remove(region);
   session->imports().release_all(session->engine());
+}
+
+Imports::OnItsWay::OnItsWay(Imports& imports) : imports_(imports) {
+  ++imports_.on_their_way_;
+  while (imports_.releasing_) {
+    const Unlocked unlocked;
+    std::this_thread::yield();
+  }
 }
 
 std::shared_ptr<Imported> Imports::find(RemoteRegionId id) {
@@ -149,8 +160,15 @@ void Imports::remove(const RemoteRegion& region) {
 }
 
 void Imports::release_all(Engine& engine) {
-  if (on_their_way_ > 0) return;
-  for (const RemoteRegion& region : std::exchange(unused_, {})) (void)engine.release(region);
+  while (on_their_way_ == 0 && !releasing_ && !unused_.empty()) {
+    const std::vector<RemoteRegion> all = std::exchange(unused_, {});
+    releasing_ = true;
+    {
+      const Unlocked unlocked;  // a worker is asked, and waited for
+      for (const RemoteRegion& region : all) (void)engine.release(region);
+    }
+    releasing_ = false;
+  }
 }
 
 std::shared_ptr<Imported> import_until(const Deadline& deadline, const std::shared_ptr<Session>& session,
@@ -162,7 +180,7 @@ std::shared_ptr<Imported> import_until(const Deadline& deadline, const std::shar
     const Status status = [&] {
       const Imports::OnItsWay on_its_way(imports);
       const auto made = [&] {
-        const py::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         return import(deadline.slice());
       }();
       if (made && (out = imports.find(made->id)) == nullptr) {

@@ -38,7 +38,7 @@ void read_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gp
       to.after = earlier(value, *out.tracker);
       out.pins.objects.push_back(py::reinterpret_borrow<py::object>(value));
     } else if (name == "deadline") {
-      to.deadline = timeout_of(value_of<double>(value, "deadline"));
+      to.deadline = timeout_of(seconds_of(value, "deadline"));  // 0: it has passed
     } else if (name == "checksum") {
       to.checksum = value_of<bool>(value, "checksum");
     } else if (name == "local_completion") {
@@ -90,6 +90,15 @@ PyRequest begin(Operation operation, const std::shared_ptr<Tracker>& tracker, Pe
   return out;
 }
 
+// A write or read of no bytes: its notification alone. `remote`: where it goes.
+void make_nothing(PyRequest& out, Session& session, const Remote& remote) {
+  static std::uint64_t word;
+  auto place = session.find(reinterpret_cast<std::uintptr_t>(&word), sizeof word);
+  if (place == nullptr) place = session.add(&word, sizeof word, Access::none, {}, std::make_shared<Hold>());
+  out.request.layout = Extent{{place->region().id, 0, 0}, {remote.imported->region.id, remote.shape.offset}};
+  out.pins.registrations.push_back(std::move(place));
+}
+
 void pin(PyRequest& out, Local& local, py::handle object) {
   out.pins.registrations.push_back(std::move(local.registration));
   if (local.hold != nullptr) out.pins.holds.push_back(std::move(local.hold));
@@ -101,9 +110,19 @@ void pin(PyRequest& out, Local& local, py::handle object) {
 PyRequest make_move(Operation operation, py::handle given_local, py::handle given_remote, const py::kwargs& options) {
   const bool written = operation == Operation::read;
   Remote remote = remote_of(given_remote);
-  Local local = local_of(*remote.imported->session, given_local, written);
-  check_kinds(local, remote);
+  Session& session = *remote.imported->session;
   PyRequest out = begin(operation, remote.imported->tracker, remote.imported->region.peer);
+  if (given_local.is_none() ||
+      (remote.shape.total_bytes() == 0 && view_of(given_local, true).shape.total_bytes() == 0)) {
+    make_nothing(out, session, remote);
+    read_options(out, options, false, -1);
+    if (out.request.options.notify.kind == NotifyKind::none)
+      raise(ErrorCode::invalid_argument, "there are no bytes to move, and no notify=");
+    out.pins.imported.push_back(std::move(remote.imported));
+    return out;
+  }
+  Local local = local_of(session, given_local, written);
+  check_kinds(local, remote);
   auto lowered = lower(local.registration->region().id, local.shape, remote.imported->region.id, remote.shape, written);
   if (const auto* why = std::get_if<std::string>(&lowered)) raise(ErrorCode::invalid_argument, *why);
   auto& made = std::get<Lowered>(lowered);

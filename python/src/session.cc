@@ -13,6 +13,8 @@ std::atomic<int> fork_count{0};
 
 // Past this the freeing of an array that a peer's frozen process may still write says so, and goes on waiting.
 constexpr Timeout kPatience = std::chrono::seconds(5);
+// Before the engine is asked again, where it answers at once that the memory is not safe.
+constexpr Timeout kPause = std::chrono::milliseconds(20);
 
 void warn(const std::string& text) {
   if (PyErr_WarnEx(PyExc_ResourceWarning, text.c_str(), 1) != 0) PyErr_WriteUnraisable(nullptr);
@@ -42,16 +44,16 @@ Status Registration::end(Timeout timeout) {
   if (!live_) return {};
   Engine& engine = session_->engine();
   const Status status = [&] {
-    py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return engine.deregister(region_, timeout);
   }();
-  if (status.code() == ErrorCode::not_fenced) return status;
+  // revoked: another call has seen its end. closed: the engine's end was its own.
+  const bool over = status || status.code() == ErrorCode::closed || status.code() == ErrorCode::revoked;
+  if (!over) return status;
   live_ = false;
   session_->remove(*this);
   hold_.reset();
-  // revoked: it has ended since an earlier call returned not_fenced.
-  const bool over = status.code() == ErrorCode::closed || status.code() == ErrorCode::revoked;
-  return over ? Status() : status;
+  return {};
 }
 
 void Registration::engine_closed() {
@@ -67,7 +69,7 @@ Registration::~Registration() {
     return;
   }
   if (session_->closed()) return;
-  Status status = end(kPatience);
+  const Status status = end(kPatience);
   if (status) return;
   if (hold_ != nullptr) {
     warn("memory stays allocated for good: " + status.to_string());
@@ -76,7 +78,9 @@ Registration::~Registration() {
     return;
   }
   warn("an array is not freed until its last user is gone: " + status.to_string());
-  while (!end(kPatience) && !session_->closed()) {
+  while (!session_->closed() && !end(kPatience)) {
+    const Unlocked unlocked;
+    std::this_thread::sleep_for(kPause);
   }
 }
 
@@ -90,7 +94,8 @@ Session::~Session() {
     new auto(std::move(left_behind_));
     return;
   }
-  py::gil_scoped_release unlocked;
+  if (*communicators_ > 0) return;  // one that nobody waits for is still being made: its thread owns the engine, too
+  const Unlocked unlocked;
   engine_->close();
   left_behind_.clear();
 }
@@ -117,10 +122,10 @@ Engine& Session::engine() {
 // A communicator without users may still be closing on another thread.
 void Session::wait_for_communicators() {
   const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (communicators > 0) {
+  while (*communicators_ > 0) {
     if (std::chrono::steady_clock::now() >= end)
       raise(ErrorCode::invalid_argument, "the engine has communicators that are not closed: close or abort them first");
-    py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -128,28 +133,30 @@ void Session::wait_for_communicators() {
 void Session::close() {
   if (closed_) return;
   Engine& open = engine();
+  close_groups_of(*this);
   wait_for_communicators();
   {
-    py::gil_scoped_release unlocked;
-    open.close();
+    const Unlocked unlocked;
+    open.close();  // returns once it is closed, whoever began
   }
   closed_ = true;
   std::vector<std::shared_ptr<Registration>> all;
   for (auto& [address, weak] : by_address_)
     if (auto held = weak.lock()) all.push_back(std::move(held));
   by_address_.clear();
+  const auto owned = std::exchange(owned_, {});  // what ends here may come back to us
   for (const auto& held : all) held->engine_closed();
-  owned_.clear();
 }
 
 std::shared_ptr<Registration> Session::add(void* address, std::uint64_t size_bytes, Access access,
                                            const MemorySource& source, std::shared_ptr<Hold> hold) {
   Engine& on = engine();
   auto region = [&] {
-    py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return on.register_memory(address, size_bytes, access, source);
   }();
   auto made = std::make_shared<Registration>(shared_from_this(), take(std::move(region)), std::move(hold));
+  if (closed_) raise(ErrorCode::closed, "the engine is closed");  // meanwhile
   by_address_.emplace(reinterpret_cast<std::uintptr_t>(address), made);
   return made;
 }

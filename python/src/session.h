@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <future>
 #include <map>
 #include <memory>
@@ -26,7 +27,7 @@ class Registration {
   [[nodiscard]] bool live() const { return live_; }
   [[nodiscard]] const std::shared_ptr<Session>& session() const { return session_; }
   void check_live() const;  // raises Revoked
-  // ok: nothing touches the memory any more. not_fenced: may be asked again.
+  // ok: nothing touches the memory any more. Else it stays registered and kept, and may be asked again.
   Status end(Timeout timeout);
   void engine_closed();
 
@@ -38,12 +39,13 @@ class Registration {
 };
 
 // Peers' regions as Python holds them. The engine gives a region the same id however often it is imported, and one
-// release ends it for all: so all who import it share an Imported, and while an import is on its way none is released.
+// release ends it for all: so all who import it share an Imported, none is released while an import is on its way, and
+// an import waits for releases that have begun, which a worker does in microseconds.
 class Imports {
  public:
   class OnItsWay {
    public:
-    explicit OnItsWay(Imports& imports) : imports_(imports) { ++imports_.on_their_way_; }
+    explicit OnItsWay(Imports& imports);
     ~OnItsWay() { --imports_.on_their_way_; }
     OnItsWay(const OnItsWay&) = delete;
     OnItsWay& operator=(const OnItsWay&) = delete;
@@ -60,6 +62,7 @@ class Imports {
   std::unordered_map<std::uint64_t, std::weak_ptr<Imported>> live_;  // by id
   std::vector<RemoteRegion> unused_;
   int on_their_way_ = 0;
+  bool releasing_ = false;
 };
 
 // One engine as Python holds it: the engine, what is registered where, and the transfers that nobody waits for. Shared
@@ -85,12 +88,15 @@ class Session : public std::enable_shared_from_this<Session> {
   [[nodiscard]] Imports& imports() { return imports_; }
   // An attempt that nobody waits for any more. It ends within its timeout, or when the engine is closed.
   void leave_behind(std::future<Result<PeerId>> attempt);
-  int communicators = 0;  // whose memory is the engine's: it is not closed before they are
+  [[nodiscard]] const std::shared_ptr<Engine>& shared_engine() const { return engine_; }
+  // Communicators whose memory is the engine's: it is not closed before they are. Any thread counts.
+  [[nodiscard]] const std::shared_ptr<std::atomic<int>>& communicators() const { return communicators_; }
 
  private:
   void wait_for_communicators();
 
   const std::shared_ptr<Engine> engine_;  // a communicator that opened it holds it, too
+  const std::shared_ptr<std::atomic<int>> communicators_ = std::make_shared<std::atomic<int>>(0);
   std::vector<std::future<Result<PeerId>>> left_behind_;
   const int opened_in_;
   bool closed_ = false;
@@ -101,5 +107,7 @@ class Session : public std::enable_shared_from_this<Session> {
 };
 
 int forks();  // of this process since the module was loaded
+// Those whose Communicator is gone and that an Operation keeps (group.cc).
+void close_groups_of(const Session& session);
 
 }  // namespace fairway::python

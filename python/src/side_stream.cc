@@ -138,7 +138,7 @@ void SideEvent::record() {
 bool SideEvent::query() const {
   const sys::CudaDriver& cu = *side_->driver_;
   const int answer = [&] {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     const SideStream::OnGpu on(*side_);
     return cu->cuEventQuery(event_);
   }();

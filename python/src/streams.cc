@@ -20,7 +20,20 @@ struct PyMapping {
   }
 };
 
-PyMapping map(PyEngine& self, py::handle region, Whole<int, "gpu"> gpu, std::optional<double> timeout) {
+// A GPU's number, or this process's CPUs.
+int gpu_of(py::handle given) {
+  if (const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(given.ptr()))) {
+    const long long value = PyLong_AsLongLong(index.ptr());
+    if (PyErr_Occurred() == nullptr && value >= kCpu && value <= std::numeric_limits<int>::max())
+      return static_cast<int>(value);
+  }
+  PyErr_Clear();
+  raise(ErrorCode::invalid_argument,
+        "gpu is a GPU's number, or -1 for the CPUs of this process, not " + py::cast<std::string>(py::repr(given)));
+}
+
+PyMapping map(PyEngine& self, py::handle region, py::handle given_gpu, Seconds timeout) {
+  const int gpu = gpu_of(given_gpu);
   Engine& engine = self.session->engine();
   const Timeout whole = timeout_of(timeout);
   std::shared_ptr<void> keep;
@@ -29,7 +42,7 @@ PyMapping map(PyEngine& self, py::handle region, Whole<int, "gpu"> gpu, std::opt
       const auto imported = as<PyRemote>(region).imported;
       if (imported->session != self.session) raise(ErrorCode::invalid_argument, "a region of another engine's peer");
       keep = imported;
-      const py::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       return engine.map(imported->region, gpu, whole);
     }
     if (!is<PyRegion>(region)) raise(ErrorCode::invalid_argument, "map takes a RemoteRegion or a Region, whole");
@@ -37,7 +50,7 @@ PyMapping map(PyEngine& self, py::handle region, Whole<int, "gpu"> gpu, std::opt
     if (registration->session() != self.session) raise(ErrorCode::invalid_argument, "a region of another engine");
     registration->check_live();
     keep = registration;
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return engine.map(registration->region(), gpu, whole);
   }();
   return {self.session, take(made), std::move(keep)};
@@ -47,7 +60,7 @@ void unmap(PyMapping& self) {
   if (!self.live || self.session->closed()) return;
   Engine& engine = self.session->engine();
   const Status status = [&] {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return engine.unmap(self.mapping.id);
   }();
   check(status);

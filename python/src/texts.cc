@@ -41,13 +41,15 @@ const char* const kWriteText =
 
 Moves the bytes of `local` into `remote` and gives the Transfer at once.
 
-local    an array, a view of one, a Region or part of it; a strided view moves as it is, without a copy
+local    an array, a view of one, a Region or part of it; a strided view moves as it is, without a copy. None: no bytes,
+         and the notification alone goes to the peer of `remote`
 remote   a RemoteRegion, part of it (remote[a:b]) or a view of its array(); as many bytes as local, and when both
          have a dtype, the same
 
 notify   what the target sees after all bytes: a number, (number, bytes), event(), counter() or signal()
 after    a Transfer that must be visible first
-deadline seconds; past it it fails with DeadlineExceeded, once nothing can land any more
+deadline seconds, as in max(0, end - now): past it it fails with DeadlineExceeded, once nothing can land any more. 0 has
+         passed; None, or none given: no deadline
 checksum compare a CRC-32C of what was read and what landed
 local_completion  of a send alone (Engine.send)
 priority 'bulk', 'normal' or 'urgent'

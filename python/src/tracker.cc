@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <thread>
+#include <utility>
 
 #include <poll.h>
 
@@ -26,11 +28,11 @@ bool in_event_loop() {
 
 // ---- Work ----
 
-void Work::completed(std::size_t index, const Completion& completion) {
+void Work::completed(std::size_t index, const Completion& completion, LetGo& over) {
   bytes += completion.bytes;
   old_value = completion.old_value;
   if (!completion.status) failed.push_back({index, completion.status});
-  if (--left == 0 && !submitting) pins = {};
+  if (--left == 0 && !submitting) over.push_back(std::exchange(pins, {}));
 }
 
 TransferId Work::first() const {
@@ -38,8 +40,14 @@ TransferId Work::first() const {
   return ids[0];
 }
 
-void Work::collect(const std::vector<Completion>& completions) {
-  for (const Completion& completion : completions) completed(next++, completion);
+void Work::collect(LetGo& over) {
+  Engine& engine = tracker->session().engine();
+  while (left > 0 && !collecting) {
+    const TransferId id = ids[next];
+    const auto done = engine.wait(id, Timeout(0));
+    if (!done && done.status().code() == ErrorCode::timed_out) return;
+    completed(next++, done ? *done : Completion{id, done.status()}, over);
+  }
 }
 
 Transfer::~Transfer() {
@@ -118,40 +126,40 @@ Tracker::Submitting::~Submitting() {
   work_->submitting = false;
   if (work_->left > 0) return;
   const py::error_scope kept;
-  work_->pins = {};
+  const Pins over = std::exchange(work_->pins, {});
   if (tracker_.polled_.erase(work_.get()) > 0 && !work_->ids.empty()) tracker_.ended_.push_back(work_);
+}
+
+// Until the first that is not collected has completed, `most` at the longest.
+void Tracker::wait_for_next(Work& work, Timeout most, LetGo& over) {
+  Engine& engine = session_->engine();
+  const TransferId id = work.ids[work.next];
+  work.collecting = true;
+  const auto done = unlocked([&] { return engine.wait(id, most); });
+  work.collecting = false;
+  if (!done && done.status().code() == ErrorCode::timed_out) return;
+  work.completed(work.next++, done ? *done : Completion{id, done.status()}, over);
 }
 
 // The queue is full of this call's transfers, or of transfers that nobody waits for: waits until some complete.
 void Tracker::make_room(const std::shared_ptr<Work>& work) {
-  Engine& engine = session_->engine();
+  constexpr Timeout kMost = std::chrono::milliseconds(50), kOneOfMany = std::chrono::milliseconds(2);
+  LetGo over;
   reap();
-  if (!abandoned_.empty()) {
-    const std::shared_ptr<Work> oldest = abandoned_.front();
-    const bool others = oldest->collecting;
-    const auto done = [&]() -> Result<Completion> {
-      oldest->collecting = true;
-      py::gil_scoped_release unlocked;
-      if (!others) return engine.wait(oldest->ids[oldest->next], std::chrono::milliseconds(50));
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return Status(ErrorCode::timed_out, "another thread waits for it");
-    }();
-    if (!others) oldest->collecting = false;
-    if (done) oldest->completed(oldest->next++, *done);
-    handle_signals();
-    return;
-  }
+  const std::size_t left = work->left;
+  if (!work->polled) work->collect(over);
+  const auto waits = std::find_if(abandoned_.begin(), abandoned_.end(),
+                                  [](const auto& one) { return one->left > 0 && !one->collecting; });
   if (work->polled) {
     if (poll() == 0) wait_readable(Deadline(0.001).slice());
-  } else if (work->left == 0) {  // others' transfers fill the queue
-    py::gil_scoped_release unlocked;
+  } else if (work->left > 0) {
+    if (work->left == left) wait_for_next(*work, abandoned_.empty() ? kMost : kOneOfMany, over);
+  } else if (waits != abandoned_.end()) {
+    const std::shared_ptr<Work> one = *waits;
+    wait_for_next(*one, kOneOfMany, over);
+  } else {  // others' transfers fill the queue
+    const Unlocked meanwhile;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  } else {
-    const auto done = [&] {
-      py::gil_scoped_release unlocked;
-      return engine.wait(work->ids[work->next], std::chrono::milliseconds(50));
-    }();
-    if (done) work->completed(work->next++, *done);
   }
   if (session_->closed()) raise(ErrorCode::closed, "the engine is closed");
   handle_signals();
@@ -162,47 +170,40 @@ void Tracker::abandon(std::shared_ptr<Work> work) {
 }
 
 void Tracker::reap() {
-  if (abandoned_.empty()) return;
-  Engine& engine = session_->engine();
-  std::vector<std::shared_ptr<Work>> ended;  // their pins end here, behind the loop: that may come back to us
-  const std::size_t looked = std::min<std::size_t>(abandoned_.size(), 64);
-  for (std::size_t i = 0; i < looked; ++i) {
-    Work& work = *abandoned_[i];
-    while (work.left > 0 && !work.collecting) {
-      const auto done = engine.wait(work.ids[work.next], Timeout(0));
-      if (!done && done.status().code() == ErrorCode::timed_out) break;
-      work.completed(work.next++, done ? *done : Completion{work.ids[work.next], done.status()});
-    }
-    if (work.left == 0) ended.push_back(std::move(abandoned_[i]));
+  LetGo over;
+  std::vector<std::shared_ptr<Work>> ended;
+  for (std::size_t most = std::min<std::size_t>(abandoned_.size(), 64); most > 0; --most) {
+    std::shared_ptr<Work> work = std::move(abandoned_.front());
+    abandoned_.pop_front();
+    work->collect(over);
+    (work->left == 0 ? ended.emplace_back() : abandoned_.emplace_back()) = std::move(work);
   }
-  std::erase(abandoned_, nullptr);
 }
 
 std::size_t Tracker::poll() {
   std::size_t total = 0;
-  const auto ended = take_ended(total);
+  LetGo over;
+  const auto ended = take_ended(total, over);
   call_back(ended);
   return total;
 }
 
 // Those whose last request has completed. `total` grows by the completions that were there.
-std::vector<std::shared_ptr<Work>> Tracker::take_ended(std::size_t& total) {
+std::vector<std::shared_ptr<Work>> Tracker::take_ended(std::size_t& total, LetGo& over) {
   Engine& engine = session_->engine();
   std::array<Completion, 64> completions;
   std::vector<std::shared_ptr<Work>> ended = std::exchange(ended_, {});
   for (;;) {
-    const std::size_t count = [&] {
-      py::gil_scoped_release unlocked;
-      return engine.poll(completions);
-    }();
+    const std::size_t count = unlocked([&] { return engine.poll(completions); });
     for (std::size_t i = 0; i < count; ++i) {
       const auto found = polled_.find(static_cast<const Work*>(completions[i].user_data));
       if (found == polled_.end()) continue;
       Work& work = *found->second;
+      if (work.left == 0) continue;  // the engine was closed meanwhile, which has ended it
       std::size_t index = 0;
       if (!completions[i].status)
         while (index < work.ids.size() && work.ids[index] != completions[i].id) ++index;
-      work.completed(index, completions[i]);
+      work.completed(index, completions[i], over);
       if (work.left > 0 || work.submitting) continue;
       ended.push_back(std::move(found->second));
       polled_.erase(found);
@@ -238,19 +239,20 @@ void Tracker::wait(const std::shared_ptr<Work>& work, const Deadline& deadline) 
   };
   while (work->collecting) {  // another thread collects, and will notify
     {
-      py::gil_scoped_release unlocked;
+      const Unlocked meanwhile;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     handle_signals();
     if (deadline.passed()) timed_out();
   }
+  LetGo over;
   while (work->left > 0) {
     std::vector<Completion> completions;
     completions.reserve(work->ids.size() - work->next);
     Status status;
     work->collecting = true;
     {
-      py::gil_scoped_release unlocked;
+      const Unlocked meanwhile;
       for (std::size_t i = work->next; i < work->ids.size(); ++i) {
         auto done = engine.wait(work->ids[i], deadline.slice());
         status = done.status();
@@ -259,11 +261,11 @@ void Tracker::wait(const std::shared_ptr<Work>& work, const Deadline& deadline) 
       }
     }
     work->collecting = false;
-    work->collect(completions);
+    for (const Completion& completion : completions) work->completed(work->next++, completion, over);
     if (work->left == 0) return;
     if (status.code() != ErrorCode::timed_out) {
-      work->completed(work->next, Completion{work->ids[work->next], status});
-      ++work->next;
+      const TransferId id = work->ids[work->next];
+      work->completed(work->next++, Completion{id, status}, over);
       continue;
     }
     handle_signals();
@@ -273,7 +275,7 @@ void Tracker::wait(const std::shared_ptr<Work>& work, const Deadline& deadline) 
 
 void Tracker::wait_readable(Timeout most) {
   pollfd one{session_->engine().fd(), POLLIN, 0};
-  const py::gil_scoped_release unlocked;
+  const Unlocked meanwhile;
   (void)::poll(&one, 1, static_cast<int>(std::min<std::int64_t>((most.count() + 999) / 1000, 5)));
 }
 
@@ -289,13 +291,14 @@ void Tracker::wait_polled(const Work& work, const Deadline& deadline) {
 
 void Tracker::closed() {
   std::size_t total = 0;
-  auto ended = take_ended(total);
+  LetGo over;
+  auto ended = take_ended(total, over);
   const Status why(ErrorCode::closed, "the engine is closed");
   for (auto& [key, work] : std::exchange(polled_, {})) {
-    while (work->left > 0) work->completed(0, Completion{{}, why});
+    while (work->left > 0) work->completed(0, Completion{{}, why}, over);
     ended.push_back(work);
   }
-  abandoned_.clear();
+  const auto abandoned = std::exchange(abandoned_, {});
   call_back(ended);
 }
 

@@ -23,7 +23,7 @@ struct PyCancelled {
   std::string far_side = "all";
 };
 
-PyCancelled cancel(const Transfer& transfer, std::optional<double> timeout) {
+PyCancelled cancel(const Transfer& transfer, Seconds timeout) {
   PyCancelled out;
   Work& work = *transfer.work;
   if (work.left == 0) return out;
@@ -32,7 +32,7 @@ PyCancelled cancel(const Transfer& transfer, std::optional<double> timeout) {
   Engine& engine = work.tracker->session().engine();
   for (std::size_t i = work.polled ? 0 : work.next; i < work.ids.size(); ++i) {
     const auto cancelled = [&] {
-      py::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       return engine.cancel(work.ids[i], whole);
     }();
     if (!cancelled) {
@@ -73,7 +73,7 @@ void bind_transfers(py::module_& module) {
       "wrong. What it uses is kept until then; the Transfer itself may be dropped.")
       .def(
           "wait",
-          [](const Transfer& t, std::optional<double> timeout) {
+          [](const Transfer& t, Seconds timeout) {
             t.work->tracker->wait(t.work, Deadline(timeout));
             return result_of(*t.work);
           },
@@ -87,17 +87,11 @@ void bind_transfers(py::module_& module) {
           [](const Transfer& t) {
             Tracker& tracker = *t.work->tracker;
             if (t.work->left == 0) return true;
-            if (t.work->polled) {
+            LetGo over;
+            if (t.work->polled)
               tracker.poll();
-            } else if (!t.work->collecting) {
-              while (t.work->left > 0) {
-                const TransferId id = t.work->ids[t.work->next];
-                const auto done = tracker.session().engine().wait(id, Timeout(0));
-                if (!done && done.status().code() == ErrorCode::timed_out) break;
-                t.work->completed(t.work->next, done ? *done : Completion{id, done.status()});
-                ++t.work->next;
-              }
-            }
+            else
+              t.work->collect(over);
             return t.work->left == 0;
           },
           "whether all of it has completed; moves on what waits for a poll")
@@ -115,7 +109,12 @@ void bind_transfers(py::module_& module) {
            "The answer is true when it is fenced: no byte can land in, or be read from, the caller's memory any more.")
       .def(
           "explain",
-          [](const Transfer& t) { return take(t.work->tracker->session().engine().explain(t.work->first())); },
+
+          [](const Transfer& t) {
+            const Engine& engine = t.work->tracker->session().engine();
+            const TransferId id = t.work->first();
+            return explained([&] { return engine.explain(id); });
+          },
           "explain() -> Explanation\n\n"
           "Which way it took and why, what it should reach and reached; of several, the first.")
       .def(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <span>
 #include <unordered_map>
 
@@ -18,6 +19,10 @@ struct Pins {
   std::vector<py::object> objects;
   std::vector<std::vector<std::uint64_t>> indexes;
 };
+
+// Pins of what has completed. The end of an array may run Python code and other threads, which come back to us: so
+// whoever completes transfers lets them go behind its last look at what threads share.
+using LetGo = std::vector<Pins>;
 
 // A request that can be submitted, once or many times.
 struct PyRequest {
@@ -51,9 +56,11 @@ struct Work {
   Pins pins;
   std::vector<py::object> callbacks;
 
-  void completed(std::size_t index, const Completion& completion);
-  void collect(const std::vector<Completion>& completions);  // those from `next` on
-  [[nodiscard]] TransferId first() const;                    // raises where none was taken
+  // The lock stays taken.
+  void completed(std::size_t index, const Completion& completion, LetGo& over);
+  // Those that have completed, from `next` on, and are not being waited for. Does not wait.
+  void collect(LetGo& over);
+  [[nodiscard]] TransferId first() const;  // raises where none was taken
 };
 
 struct Transfer {
@@ -94,16 +101,17 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
     Tracker& tracker_;
     const std::shared_ptr<Work> work_;
   };
-  std::vector<std::shared_ptr<Work>> take_ended(std::size_t& total);
+  std::vector<std::shared_ptr<Work>> take_ended(std::size_t& total, LetGo& over);
   void call_back(const std::vector<std::shared_ptr<Work>>& ended);
   void wait_readable(Timeout most);
   void wait_polled(const Work& work, const Deadline& deadline);
   void make_room(const std::shared_ptr<Work>& work);
+  void wait_for_next(Work& work, Timeout most, LetGo& over);
 
   const std::shared_ptr<Session> session_;
   std::unordered_map<const Work*, std::shared_ptr<Work>> polled_;
-  std::vector<std::shared_ptr<Work>> abandoned_;
-  std::vector<std::shared_ptr<Work>> ended_;  // whose callbacks the next poll runs
+  std::deque<std::shared_ptr<Work>> abandoned_;  // those that were looked at last are last
+  std::vector<std::shared_ptr<Work>> ended_;     // whose callbacks the next poll runs
   PageMarks page_marks_;
   const std::shared_ptr<SpareNumbers> spare_numbers_ = std::make_shared<SpareNumbers>();
 };

@@ -249,7 +249,8 @@ py::capsule to_dlpack(std::uintptr_t address, std::uint64_t size_bytes, int devi
       reinterpret_cast<void*>(address), {device_kind, device}, 1, {1, 8, 1}, lent->shape, nullptr, 0};
   lent->managed.context = lent.get();
   lent->managed.deleter = [](dlpack::ManagedTensor* tensor) {
-    py::gil_scoped_acquire locked;  // consumers may call it from anywhere
+    if (interpreter_ends()) return;  // its owner is, too: what is left then is never freed
+    const Locked locked;             // consumers may call it from anywhere
     delete static_cast<Lent*>(tensor->context);
   };
   PyObject* capsule = PyCapsule_New(&lent->managed, "dltensor", [](PyObject* unused) {

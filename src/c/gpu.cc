@@ -27,6 +27,7 @@ Status read_gpu_options(const fairway_gpu_options* given, GpuOptions& out) {
   out.windows_from = in.windows_from;
   out.meet_from = in.meet_from;
   out.messages = in.messages != 0;
+  out.graphs_in_turn = in.graphs_in_turn != 0;
   return {};
 }
 
@@ -43,6 +44,7 @@ FAIRWAY_API void fairway_gpu_options_init(fairway_gpu_options* out) {
   out->windows_from = defaults.windows_from;
   out->meet_from = defaults.meet_from;
   out->messages = static_cast<uint8_t>(defaults.messages);
+  out->graphs_in_turn = static_cast<uint8_t>(defaults.graphs_in_turn);
 }
 
 FAIRWAY_API fairway_code fairway_communicator_use_gpu(fairway_communicator* communicator, int32_t gpu,

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "collectives/tag.h"
+
 namespace fairway::collectives {
 namespace {
 
@@ -33,16 +35,10 @@ Status no_room(Lanes& lanes) {
 
 }  // namespace
 
-std::uint64_t tag_of(const std::string& name, std::uint32_t what) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : name + "/" + std::to_string(what)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
 Alarms::Alarms(Lanes& lanes, const std::string& name)
     : lanes_(lanes),
-      tag_(tag_of(name, ~0U)),
-      spare_tag_(tag_of(name + "/spare", 0)),
+      tag_(tag_of(TagKind::alarm, name)),
+      spare_tag_(tag_of(TagKind::spare, name)),
       receives_(lanes.members().size()),
       gone_(lanes.members().size()) {
   static_assert(sizeof(AlarmFrame) <= kBytes);
@@ -91,6 +87,8 @@ void Alarms::close() {
   region_.id = {};
   for (TransferId& receive : receives_)
     if (receive) (void)lanes_.engine().wait(std::exchange(receive, {}), Timeout{0});
+  for (const auto* left : {&left_, &left_beside_})
+    for (const TransferId send : *left) (void)lanes_.engine().wait(send, Timeout{0});
 }
 
 void Alarms::set_gone(int rank, const Status& why) {
@@ -148,17 +146,17 @@ void Alarms::raise(const Alarm& alarm) {
   std::vector<int> to;
   for (int rank = 0; rank < lanes_.size(); ++rank)
     if (rank != lanes_.rank() && gone(rank)) to.push_back(rank);
-  send(alarm, static_cast<std::size_t>(lanes_.rank()), to);
+  send(alarm, static_cast<std::size_t>(lanes_.rank()), to, left_);
 }
 
 void Alarms::raise_beside(const Alarm& alarm) {
   std::vector<int> to;  // who is gone belongs to the other thread; a send to those fails at once
   for (int rank = 0; rank < lanes_.size(); ++rank)
     if (rank != lanes_.rank()) to.push_back(rank);
-  send(alarm, receives_.size(), to);
+  send(alarm, receives_.size(), to, left_beside_);
 }
 
-void Alarms::send(const Alarm& alarm, std::size_t slot, const std::vector<int>& to) {
+void Alarms::send(const Alarm& alarm, std::size_t slot, const std::vector<int>& to, std::vector<TransferId>& left) {
   if (!region_.id) return;
   AlarmFrame frame;
   frame.magic = kMagic;
@@ -177,7 +175,8 @@ void Alarms::send(const Alarm& alarm, std::size_t slot, const std::vector<int>& 
     const TransferId send = sends.front();
     sends.pop_front();
     if (lanes_.engine().wait(send, until(end))) return;
-    if (lanes_.engine().cancel(send, Timeout{1000})) (void)lanes_.engine().wait(send, Timeout{0});
+    (void)lanes_.engine().cancel(send, Timeout{1000});
+    if (lanes_.engine().wait(send, Timeout{0}).status().code() == ErrorCode::timed_out) left.push_back(send);
   };
   for (const int rank : to) {
     auto id = lanes_.engine().send(peer(rank), tag_, {region_.id, at, sizeof frame});

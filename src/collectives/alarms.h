@@ -46,7 +46,8 @@ class Alarms {
   static constexpr std::size_t kBytes = 512;
 
   Status check_room();
-  void send(const Alarm& alarm, std::size_t slot, const std::vector<int>& to);
+  // `left`: those that could not be taken back in time: their slot of the engine is collected in close().
+  void send(const Alarm& alarm, std::size_t slot, const std::vector<int>& to, std::vector<TransferId>& left);
   std::optional<Alarm> arrived(int rank, const Completion& completion);
   [[nodiscard]] PeerId peer(int rank) const { return lanes_.members()[static_cast<std::size_t>(rank)].peer; }
 
@@ -56,10 +57,8 @@ class Alarms {
   // does.
   Region region_;
   std::vector<TransferId> receives_;
+  std::vector<TransferId> left_, left_beside_;  // sends of raise() and of raise_beside()
   std::vector<Status> gone_;
 };
-
-// Of the engine's messages, those of this communicator. `what` keeps kinds apart.
-std::uint64_t tag_of(const std::string& name, std::uint32_t what);
 
 }  // namespace fairway::collectives

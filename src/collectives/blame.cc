@@ -43,9 +43,9 @@ Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& 
       {[](const Observed& rank, std::uint64_t entered) { return rank.answers && rank.operation < entered; },
        never_entered},
       {[](const Observed& rank, std::uint64_t) { return rank.gone; }, is_gone},
-      {[](const Observed& rank, std::uint64_t) { return !rank.answers; },
+      {[](const Observed& rank, std::uint64_t) { return rank.asked && !rank.answers; },
        [](const Observed&) { return std::string("does not answer"); }},
-      {[](const Observed& rank, std::uint64_t) { return !rank.moves; },
+      {[](const Observed& rank, std::uint64_t) { return rank.answers && !rank.moves; },
        [](const Observed&) {
          return std::string("entered it, and does nothing: it is frozen, or its caller is away");
        }},
@@ -63,6 +63,12 @@ Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& 
     return found;
   }
   Blame nobody;
+  if (std::none_of(ranks.begin(), ranks.end(), [](const Observed& rank) { return rank.asked; })) {
+    nobody.text = "it was too short to ask the other ranks where they are";
+    if (waits_for >= 0)
+      nobody.text += fmt::format("; this one waits for {}", names[static_cast<std::size_t>(waits_for)]);
+    return nobody;
+  }
   nobody.text = "every rank is in it and works: it takes longer than its timeout";
   for (std::size_t i = 0; i < ranks.size(); ++i)
     if (static_cast<int>(i) != self && ranks[i].waits_for >= 0)

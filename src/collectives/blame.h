@@ -9,7 +9,8 @@ namespace fairway::collectives {
 
 // What is known of a rank.
 struct Observed {
-  bool answers = false;         // its words could be read
+  bool asked = false;           // for its words
+  bool answers = false;         // they could be read
   bool gone = false;            // its engine is, or it left
   std::uint64_t operation = 0;  // the newest that it has entered
   bool moves = false;           // its steps grew between two looks

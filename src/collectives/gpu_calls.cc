@@ -32,19 +32,32 @@ std::uint64_t digest_of_call(const Collective& call) {
   return digest_of(header);
 }
 
-// Whether a rank has memory for it.
+// The memory that a rank has for it.
 struct Uses {
-  bool input = false, output = false;
+  std::uint64_t input = 0, output = 0;  // bytes
 };
-Uses uses_of(const Collective& call, int rank) {
-  const auto any = [](const Blocks& blocks) {
-    return std::any_of(blocks.counts.begin(), blocks.counts.end(), [](std::size_t count) { return count != 0; });
+Uses uses_of(const Collective& call, int rank, int size) {
+  const std::uint64_t width = width_of(call), one = call.count * width, all = one * static_cast<std::uint64_t>(size);
+  const auto last = [width](const Blocks& blocks) {
+    std::uint64_t end = 0;
+    for (std::size_t i = 0; i < blocks.counts.size(); ++i)
+      if (blocks.counts[i] != 0) end = std::max<std::uint64_t>(end, (blocks.offsets[i] + blocks.counts[i]) * width);
+    return end;
   };
-  if (call.kind == CollectiveKind::all_to_allv) return {any(call.send), any(call.receive)};
-  if (call.kind == CollectiveKind::barrier || call.count == 0) return {};
   const bool here = rank == call.root;
-  return {(call.kind != CollectiveKind::broadcast && call.kind != CollectiveKind::scatter) || here,
-          (call.kind != CollectiveKind::reduce && call.kind != CollectiveKind::gather) || here};
+  switch (call.kind) {
+    case CollectiveKind::barrier: break;
+    case CollectiveKind::all_reduce: return {one, one};
+    case CollectiveKind::reduce: return {one, here ? one : 0};
+    case CollectiveKind::broadcast: return {here ? one : 0, one};
+    case CollectiveKind::all_gather: return {one, all};
+    case CollectiveKind::gather: return {one, here ? all : 0};
+    case CollectiveKind::scatter: return {here ? all : 0, one};
+    case CollectiveKind::reduce_scatter: return {all, one};
+    case CollectiveKind::all_to_all: return {all, all};
+    case CollectiveKind::all_to_allv: return {last(call.send), last(call.receive)};
+  }
+  return {};
 }
 
 std::string call_name(const gpu::Report& report) {
@@ -83,14 +96,19 @@ Status GpuCalls::agree(const Status& own) {
 }
 
 // Every rank says which GPU it has, then whether lines stay whole to all of theirs. Then each loads its kernels.
-Status GpuCalls::agree_on_lines(GpuGroup& made, std::unique_ptr<GpuFurther>& further) {
+Status GpuCalls::agree_on_lines(GpuGroup& made, const GpuOptions& options, std::unique_ptr<GpuFurther>& further) {
   using BusId = std::array<char, 32>;
   BusId mine = {};
   const std::string id = made.bus_id();
-  std::copy_n(id.begin(), std::min(id.size(), mine.size() - 1), mine.begin());
+  std::copy_n(id.begin(), std::min(id.size(), mine.size() - 2), mine.begin());
+  mine.back() = options.graphs_in_turn ? 1 : 0;
   std::vector<BusId> ids(static_cast<std::size_t>(size()));
   Collective gather{.kind = CollectiveKind::all_gather, .input = &mine, .output = ids.data(), .count = sizeof mine};
   if (Status status = parts_.group.run(gather); !status) return status;
+  for (std::size_t other = 0; other < ids.size(); ++other)
+    if (ids[other].back() != mine.back())  // the same on each rank, as all have the same ids
+      return {ErrorCode::invalid_argument,
+              fmt::format("GpuOptions::graphs_in_turn: {} and this rank differ", name_of(static_cast<int>(other)))};
   bool good = true;
   for (std::size_t other = 0; other < ids.size(); ++other)
     if (static_cast<int>(other) != rank()) good = good && made.keeps_lines(ids[other].data());
@@ -131,8 +149,8 @@ Status GpuCalls::use_gpu(int number, const GpuOptions& options) {
   std::unique_ptr<GpuGroup> made;
   if (on_gpus_) {
     own = {ErrorCode::invalid_argument, fmt::format("this rank uses GPU {} already", on_gpus_->device())};
-  } else if (auto opened =
-                 GpuGroup::open(parts_.engine, number, rank(), size(), name, options.messages, parts_.progress.told());
+  } else if (auto opened = GpuGroup::open(parts_.engine, number, rank(), size(), name, options.messages,
+                                          options.graphs_in_turn, parts_.progress.told());
              opened) {
     made = std::move(*opened);
   } else {
@@ -142,7 +160,7 @@ Status GpuCalls::use_gpu(int number, const GpuOptions& options) {
   own = made->meet(parts_.lanes.members(), name, after(Clock::now(), parts_.options.timeout));
   if (Status status = agree(own); !status) return status;
   std::unique_ptr<GpuFurther> further;  // goes before what it stands on
-  if (Status status = agree_on_lines(*made, further); !status) return status;
+  if (Status status = agree_on_lines(*made, options, further); !status) return status;
   if (Status status = open_nccl(*made, options); !status) return status;
   on_gpus_ = std::move(made);
   further_ = std::move(further);
@@ -214,11 +232,11 @@ Status GpuCalls::check_call(const Collective& call) const {
       (call.kind != CollectiveKind::all_reduce ||
        (call.algorithm != Algorithm::one_shot && call.algorithm != Algorithm::direct)))
     return {ErrorCode::invalid_argument, "algorithm: on GPUs all_reduce has one_shot and direct, others none"};
-  const Uses uses = uses_of(call, rank());
-  if (uses.input)
-    if (Status status = on_gpus_->check_memory(call.input, "input"); !status) return status;
-  const bool in_place = uses.input && call.output == call.input;
-  return uses.output && !in_place ? on_gpus_->check_memory(call.output, "output") : Status();
+  const Uses uses = uses_of(call, rank(), size());
+  if (uses.input != 0)
+    if (Status status = on_gpus_->check_memory(call.input, uses.input, "input"); !status) return status;
+  const bool in_place = call.output == call.input && uses.output <= uses.input;
+  return uses.output != 0 && !in_place ? on_gpus_->check_memory(call.output, uses.output, "output") : Status();
 }
 
 Status GpuCalls::run(const Collective& call, void* stream) {
@@ -242,7 +260,8 @@ Status GpuCalls::run_messages(std::span<const StreamMessage> group, void* stream
       return refused(
           {ErrorCode::invalid_argument, fmt::format("peer {} is no other rank of 0 to {}", message.peer, size() - 1)});
     if (message.size_bytes == 0) continue;
-    if (Status status = on_gpus_->check_memory(message.data, "data"); !status) return refused(status);
+    if (Status status = on_gpus_->check_memory(message.data, message.size_bytes, "data"); !status)
+      return refused(status);
   }
   // Other ranks do not count them, so it is as of the next operation that one fails.
   return refused(further_->launch_messages(group, parts_.started + 1,
@@ -307,7 +326,7 @@ Status GpuCalls::status() {
         text = fmt::format("{} sends {} bytes, and this rank's receive.counts expect {}", peer,
                            report->sent[report->peer], report->expected[report->peer]);
       break;
-    case gpu::Cause::gone: text = fmt::format("{} is gone", peer); break;
+    case gpu::Cause::gone: text = why_gone(why.rank); break;
     case gpu::Cause::told:
       text = report->by == report->peer
                  ? fmt::format("{} gave up", peer)
@@ -320,6 +339,16 @@ Status GpuCalls::status() {
   text = fmt::format("{}, {}: {}", what_failed(*report), why.phase, text);
   why.status = Status(code_of(cause), text).with_peer(peer);
   return parts_.group.give_up(std::move(why));
+}
+
+// A kernel sees only that the mapping has ended. The engine knows whether the process has died or is stopped.
+std::string GpuCalls::why_gone(int member) const {
+  const std::string& peer = name_of(member);
+  const auto engines = parts_.engine.lookup(parts_.lanes.members()[static_cast<std::size_t>(member)].peer,
+                                            "collectives/why", kLookAround);
+  const Status why = engines.status();
+  return why.code() == ErrorCode::peer_dead ? fmt::format("{}: {}", peer, why.message())
+                                            : fmt::format("{} is gone", peer);
 }
 
 std::string GpuCalls::what_failed(const gpu::Report& report) const {
@@ -344,7 +373,7 @@ Status GpuCalls::give_up(const NcclFailure& failure) {
       code = ErrorCode::system_error;
       text = failure.text;
       break;
-    case gpu::Cause::gone: text = fmt::format("{} is gone", peer); break;
+    case gpu::Cause::gone: text = why_gone(failure.peer); break;
     case gpu::Cause::told:
       code = code_of(static_cast<gpu::Cause>(failure.code));
       text = failure.by == failure.peer ? fmt::format("{} gave up", peer)

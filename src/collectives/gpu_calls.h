@@ -61,7 +61,7 @@ class GpuCalls {
 
  private:
   Status agree(const Status& own);
-  Status agree_on_lines(GpuGroup& made, std::unique_ptr<GpuFurther>& further);
+  Status agree_on_lines(GpuGroup& made, const GpuOptions& options, std::unique_ptr<GpuFurther>& further);
   [[nodiscard]] int rank() const { return parts_.lanes.rank(); }
   [[nodiscard]] int size() const { return parts_.lanes.size(); }
   [[nodiscard]] const std::string& name_of(int member) const {
@@ -74,6 +74,7 @@ class GpuCalls {
   Status may_enqueue();
   [[nodiscard]] Status check_call(const Collective& call) const;
   Status launch(const Collective& call, Timeout timeout, void* stream);
+  [[nodiscard]] std::string why_gone(int member) const;
   [[nodiscard]] std::string what_failed(const gpu::Report& report) const;
   Status give_up(const NcclFailure& failure);
 

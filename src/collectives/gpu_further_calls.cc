@@ -69,9 +69,7 @@ Status GpuFurther::load() {
 }
 
 GpuFurther::~GpuFurther() {
-  const sys::CudaDriver& cu = *on_.driver();
-  const sys::CurrentContext current(cu, on_.context());
-  if (module_ != nullptr) cu->cuModuleUnload(module_);
+  on_.unload(module_);
 }
 
 Status GpuFurther::launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,

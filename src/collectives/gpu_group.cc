@@ -12,6 +12,7 @@
 #include "collectives/progress.h"
 #include "collectives/state.h"
 #include "sys/cuda_memory.h"
+#include "sys/nvml.h"
 
 namespace fairway::collectives {
 namespace {
@@ -46,18 +47,19 @@ gpu::Combine combine_of(Reduction reduction) {
 }  // namespace
 
 GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size,
-                   bool messages, gpu::Told* told)
+                   bool messages, bool in_turn, std::shared_ptr<gpu::Told> told)
     : engine_(engine),
       driver_(std::move(driver)),
       gpu_(device),
       rank_(rank),
       size_(size),
       layout_(gpu::layout_of(size, messages)),
-      told_(told),
-      mappings_(static_cast<std::size_t>(size)) {}
+      in_turn_(in_turn),
+      told_of_file_(std::move(told)),
+      mappings_(static_cast<std::size_t>(size)),
+      closing_(std::make_unique<sys::CudaClosing>(driver_)) {}
 
 GpuGroup::~GpuGroup() {
-  const sys::CudaDriver& cu = *driver_;
   bool is_free = true;
   if (engine_.is_open()) {
     for (const Mapping& mapping : mappings_)
@@ -66,18 +68,31 @@ GpuGroup::~GpuGroup() {
     if (region_.id) is_free = engine_.deregister(region_, kLeaving).is_ok();
   }
   if (context_ == nullptr) return;
-  {
-    const CurrentContext current(cu, context_);
-    if (module_ != nullptr) cu->cuModuleUnload(module_);
-    if (scratch_ != 0 && is_free) cu->cuMemFree_v2(scratch_);
-    if (told_is_pinned_) cu->cuMemHostUnregister(told_);
-    if (host_ != nullptr) cu->cuMemFreeHost(host_);
-  }
-  cu->cuDevicePrimaryCtxRelease_v2(gpu_);
+  closing_->post([driver = driver_, context = context_, module = module_, scratch = is_free ? scratch_ : 0,
+                  told = std::move(told_of_file_), host = host_, gpu = gpu_] {
+    const sys::CudaDriver& cu = *driver;
+    {
+      const CurrentContext current(cu, context);
+      if (module != nullptr) cu->cuModuleUnload(module);
+      if (scratch != 0) cu->cuMemFree_v2(scratch);
+      if (told) cu->cuMemHostUnregister(told.get());
+      if (host != nullptr) cu->cuMemFreeHost(host);
+    }
+    cu->cuDevicePrimaryCtxRelease_v2(gpu);
+  });
+}
+
+void GpuGroup::unload(sys::cuda::Module from) const {
+  if (from == nullptr) return;
+  closing_->post([driver = driver_, context = context_, from] {
+    const CurrentContext current(*driver, context);
+    (*driver)->cuModuleUnload(from);
+  });
 }
 
 Result<std::unique_ptr<GpuGroup>> GpuGroup::open(Engine& engine, int device, int rank, int size,
-                                                 const std::string& name, bool messages, gpu::Told* told) {
+                                                 const std::string& name, bool messages, bool in_turn,
+                                                 std::shared_ptr<gpu::Told> told) {
   if (size > static_cast<int>(gpu::kMostRanks))
     return Status(ErrorCode::unsupported,
                   fmt::format("{} ranks: at most {} of one host use each other's GPUs", size, gpu::kMostRanks));
@@ -88,7 +103,8 @@ Result<std::unique_ptr<GpuGroup>> GpuGroup::open(Engine& engine, int device, int
   if (device < 0 || device >= (*driver)->devices())
     return Status(ErrorCode::invalid_argument,
                   fmt::format("this process has no GPU {}: it sees {}", device, (*driver)->devices()));
-  std::unique_ptr<GpuGroup> group(new GpuGroup(engine, std::move(*driver), device, rank, size, messages, told));
+  std::unique_ptr<GpuGroup> group(
+      new GpuGroup(engine, std::move(*driver), device, rank, size, messages, in_turn, std::move(told)));
   if (Status status = group->prepare(name); !status) return status;
   return group;
 }
@@ -105,10 +121,10 @@ Status GpuGroup::prepare(const std::string& name) {
   if (!status) return status;
   std::memset(host, 0, sizeof(HostWords));
   host_ = static_cast<HostWords*>(host);
-  if (told_ != nullptr)
-    told_is_pinned_ =
-        cu->cuMemHostRegister_v2(told_, ProgressFile::kToldBytes, kHostPortable | kHostMapped) == sys::cuda::kSuccess;
-  if (!told_is_pinned_) told_ = host_->told;
+  if (told_of_file_ && cu->cuMemHostRegister_v2(told_of_file_.get(), ProgressFile::kToldBytes,
+                                                kHostPortable | kHostMapped) != sys::cuda::kSuccess)
+    told_of_file_.reset();
+  told_ = told_of_file_ ? told_of_file_.get() : host_->told;
   status = cu.check(cu->cuMemAlloc_v2(&scratch_, layout_.bytes), "allocating scratch memory");
   if (status) status = cu.check(cu->cuMemsetD8_v2(scratch_, 0, layout_.bytes), "clearing scratch memory");
   if (status) status = cu.check(cu->cuCtxSynchronize(), "clearing scratch memory");
@@ -186,7 +202,7 @@ bool GpuGroup::keeps_lines(const std::string& bus_id) const {
     return cu->cuDeviceGetP2PAttribute(&native, sys::cuda::kPeerAtomics, gpu_, other) == sys::cuda::kSuccess &&
            native != 0;
   }
-  return false;
+  return sys::native_atomics(this->bus_id(), bus_id).value_or(false);  // hidden from this process
 }
 
 Status GpuGroup::meet(const std::vector<Member>& members, const std::string& name, Time deadline) {
@@ -227,7 +243,7 @@ Result<gpu::Source> GpuGroup::source_of(void* stream) const {
   if (capturing > kCaptureActive) return Status(ErrorCode::invalid_argument, "stream: its capture has failed");
   if (capturing == kCaptureActive) {  // the driver gives no number then; the handle stays as long as the capture
     source.stream = reinterpret_cast<std::uintptr_t>(stream);
-    source.capture = capture;
+    source.capture = in_turn_ ? gpu::Source::kAnyCapture : capture;
     return source;
   }
   if (status = cu.check(cu->cuStreamGetId(handle, &number), "the stream's number"); !status) return status;
@@ -235,16 +251,12 @@ Result<gpu::Source> GpuGroup::source_of(void* stream) const {
   return source;
 }
 
-Status GpuGroup::check_memory(const void* address, const char* name) const {
-  // One attribute, not sys::look_at(), which searches adjacent mappings with many calls of the driver.
-  unsigned type = 0;
-  int wanted = sys::cuda::kMemoryType;
-  void* answer = &type;
-  const int code =
-      (*driver_)->cuPointerGetAttributes(1, &wanted, &answer, reinterpret_cast<sys::cuda::Address>(address));
-  if (code != sys::cuda::kSuccess || type == 0)
-    return {ErrorCode::invalid_argument, fmt::format("{}: it is not memory that a GPU can access", name)};
-  return {};
+Status GpuGroup::check_memory(const void* address, std::uint64_t bytes, const char* name) const {
+  const std::uint64_t reached = sys::reached_by_kernels(*driver_, address, bytes);
+  if (reached >= bytes) return {};
+  return {ErrorCode::invalid_argument,
+          reached == 0 ? fmt::format("{}: it is not memory that a GPU can access", name)
+                       : fmt::format("{}: a GPU can access its first {} bytes alone", name, reached)};
 }
 
 Result<gpu::Call> GpuGroup::call_of(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
@@ -254,7 +266,8 @@ Result<gpu::Call> GpuGroup::call_of(const Collective& call, std::uint64_t digest
   const int place = places_.place_of(*source);
   if (place < 0)
     return Status(ErrorCode::resource_exhausted,
-                  fmt::format("a communicator serves {} streams and captures: make another one by split()",
+                  fmt::format("a communicator serves {} streams and captures: set GpuOptions::graphs_in_turn where "
+                              "graphs are launched one after the other, or make another communicator by split()",
                               gpu::Layout::kPlaces));
   return call_at(static_cast<std::uint32_t>(place), call, digest, number, timeout);
 }

@@ -13,13 +13,15 @@
 #include "collectives/gpu_call.h"
 #include "collectives/gpu_plan.h"
 #include "sys/cuda.h"
+#include "sys/cuda_closing.h"
 
 namespace fairway::collectives {
 
 struct Member;
 
 // A rank's GPU in a communicator: its scratch memory, which the other ranks' kernels write to, theirs as mapped here,
-// and the kernels. Owner: a communicator. A resource: no kernel of it runs any more when it is destroyed.
+// and the kernels. Owner: a communicator. A resource: no kernel of it runs any more when it is destroyed. What it holds
+// of the driver is freed behind the program's kernels that run then.
 class GpuGroup {
  public:
   ~GpuGroup();
@@ -27,10 +29,11 @@ class GpuGroup {
   GpuGroup& operator=(const GpuGroup&) = delete;
 
   // Makes this rank's part, and publishes its scratch memory as `name`.
-  // `messages`: with room for them, as on every rank. `told`: of ProgressFile::told(), outlives this; null: nobody is
+  // `messages`: with room for them, as on every rank. `told`: of ProgressFile::told(); null: nobody is
   // told how far kernels are.
+  // `in_turn`: GpuOptions::graphs_in_turn.
   static Result<std::unique_ptr<GpuGroup>> open(Engine& engine, int device, int rank, int size, const std::string& name,
-                                                bool messages, gpu::Told* told);
+                                                bool messages, bool in_turn, std::shared_ptr<gpu::Told> told);
   // Maps the others' scratch memory, which they have published. The error names the rank.
   Status meet(const std::vector<Member>& members, const std::string& name, Time deadline);
 
@@ -62,6 +65,7 @@ class GpuGroup {
   // driver may wait for running kernels. The names' kernels come into `kernels`, in that order.
   Status load(sys::cuda::Module from, const std::vector<std::string>& names,
               std::vector<sys::cuda::Function>& kernels) const;
+  void unload(sys::cuda::Module from) const;
   [[nodiscard]] const gpu::Layout& layout() const { return layout_; }
   [[nodiscard]] bool by_lines() const { return by_lines_; }
   // What the kernels of a call are told that read what the others have, and such a kernel. `combines`: call.blocks of
@@ -69,8 +73,8 @@ class GpuGroup {
   Result<gpu::ReadCall> reading_call(const Collective& call, std::uint64_t digest, std::uint64_t number,
                                      Timeout timeout, void* stream);
   Status start_reader(gpu::ReadCall& made, DataType type, bool combines, bool early, void* stream);
-  // Whether kernels can access that.
-  Status check_memory(const void* address, const char* name) const;
+  // Whether kernels can access all of that. Some that they cannot would end the program's context.
+  Status check_memory(const void* address, std::uint64_t bytes, const char* name) const;
   // The first failure of this rank's kernels.
   [[nodiscard]] std::optional<gpu::Report> failure() const;
   // Kernels that wait end soon after it is not 0. Any thread; lives as long as this.
@@ -97,20 +101,21 @@ class GpuGroup {
   static constexpr std::size_t kKernels = 13;  // of each family
 
   GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size, bool messages,
-           gpu::Told* told);
+           bool in_turn, std::shared_ptr<gpu::Told> told);
   Status prepare(const std::string& name);
 
   Engine& engine_;
   const std::shared_ptr<const sys::CudaDriver> driver_;
   const int gpu_, rank_, size_;
   const gpu::Layout layout_;
+  const bool in_turn_;  // captures of a stream share a place
   gpu::Places places_;
   bool by_lines_ = false;
   sys::cuda::Context context_ = nullptr;
   sys::cuda::Address scratch_ = 0;
   HostWords* host_ = nullptr;
-  gpu::Told* told_;              // of each place
-  bool told_is_pinned_ = false;  // it is the file's
+  std::shared_ptr<gpu::Told> told_of_file_;  // pinned; null: nobody reads it
+  gpu::Told* told_ = nullptr;                // of each place
   Region region_;
   std::vector<Mapping> mappings_;  // by rank
   sys::cuda::Module module_ = nullptr;
@@ -118,6 +123,7 @@ class GpuGroup {
   std::array<sys::cuda::Function, kKernels> readers_ = {};
   sys::cuda::Function passes_on_ = nullptr;  // of a long broadcast among more than two
   bool wait_themselves_ = false;             // the kernels do, for what is ahead of them in their stream
+  const std::unique_ptr<sys::CudaClosing> closing_;
 };
 
 }  // namespace fairway::collectives

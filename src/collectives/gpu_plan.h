@@ -73,6 +73,7 @@ Layout layout_of(int size, bool messages);
 // The driver never uses a number of either again. Within a capture `stream` is the handle; capture 0: none.
 struct Source {
   std::uint64_t stream = 0, capture = 0;
+  static constexpr std::uint64_t kAnyCapture = ~std::uint64_t{0};  // of that stream: where graphs take turns
   bool operator==(const Source&) const = default;
 };
 

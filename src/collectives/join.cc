@@ -7,6 +7,7 @@
 #include "collectives/nearness.h"
 #include "collectives/schedule_order.h"
 #include "collectives/state.h"
+#include "collectives/tag.h"
 
 namespace fairway {
 
@@ -59,37 +60,36 @@ Near near_of(const std::vector<int>& groups) {
 }
 
 // Counters count what comes late for a communicator that has ended, so the next one needs others: its name is another.
-// Below 0x80000000: a counter with that bit set has a record of its own behind each write (engine/notifier.h).
-std::uint32_t first_immediate_of(const CommunicatorOptions& options) {
-  constexpr std::uint32_t kFirst = 0x40000000, kPlaces = 0x3C000000;  // behind the last place is room for its own
+std::uint64_t first_counter_of(const CommunicatorOptions& options) {
   if (options.first_immediate != 0) return options.first_immediate;
-  return kFirst + static_cast<std::uint32_t>(tag_of(options.name, 0) % kPlaces);
+  return CounterRange::kBegin + hash_of(options.name) % (CounterRange::kEnd - CounterRange::kBegin);
 }
 
 // Connects, and tries again while nothing answers there: the other rank may start later.
-Result<PeerId> meet_engine(Engine& engine, const std::string& address, std::uint32_t idle_counter, Time deadline,
-                           const std::stop_token& stop) {
+Result<PeerId> meet_engine(Engine& engine, const std::string& address, Time deadline, const std::stop_token& stop) {
   for (;;) {
     auto peer = engine.connect(address, until(deadline));
     const ErrorCode code = peer ? ErrorCode::ok : peer.status().code();
     if (code != ErrorCode::unreachable && code != ErrorCode::not_found) return peer;
     if (until(deadline) <= Timeout{20'000}) return peer;
     if (stop.stop_requested()) return Status(ErrorCode::cancelled, "joining was stopped");
-    (void)engine.wait_counter(idle_counter, ~std::uint64_t{0}, Timeout{10'000});  // a pause in which the engine works
+    // A pause in which the engine works.
+    (void)engine.wait_counter(CounterRange::kBegin, ~std::uint64_t{0}, Timeout{10'000});
   }
 }
 
 }  // namespace
 
 Communicator::State::State(Engine& used, std::vector<Member> members, int rank, const CommunicatorOptions& given,
-                           std::shared_ptr<Family> shared)
+                           std::shared_ptr<Family> shared, CounterRange own)
     : engine(used),
       options(given),
       family(std::move(shared)),
-      lanes(used, members, rank, slot_bytes_of(given, members), family->next_immediate),
+      counters(std::move(own)),
+      lanes(used, members, rank, slot_bytes_of(given, members), counters.first()),
       alarms(lanes, given.name),
-      messages(lanes, given.name, aborted) {
-  family->next_immediate += Lanes::immediates(size());
+      messages(lanes, given.name, aborted),
+      census(lanes, given.name) {
   piece_bytes = lanes.slot_bytes();
 }
 
@@ -123,7 +123,12 @@ Result<std::unique_ptr<Communicator::State>> Communicator::State::join(Engine& e
                                                                        State* parent, const std::stop_token& stop) {
   for (std::size_t i = 0; i < members.size(); ++i)
     members[i].name = member_name(static_cast<int>(i), members[i].address);
-  auto state = std::make_unique<State>(engine, std::move(members), rank, options, std::move(shared));
+  auto counters = CounterRange::take(engine, options.name, shared->next_counter,
+                                     Lanes::immediates(static_cast<int>(members.size())), shared->counters_chosen);
+  if (!counters) return counters.status().with_context("CommunicatorOptions");
+  shared->next_counter = counters->end();
+  auto state =
+      std::make_unique<State>(engine, std::move(members), rank, options, std::move(shared), std::move(*counters));
   state->parent = parent;
   state->stop = stop;
   Status status = state->join_members("collectives/" + options.name, deadline);
@@ -220,7 +225,7 @@ Result<Communicator> Communicator::grow(std::span<const std::string> added, cons
   std::vector<Member> members = state_->lanes.members();
   for (const std::string& address : added) {
     const std::string name = member_name(static_cast<int>(members.size()), address);
-    const auto peer = meet_engine(state_->engine, address, state_->family->next_immediate, deadline, {});
+    const auto peer = meet_engine(state_->engine, address, deadline, {});
     if (!peer) return peer.status().with_context(name).with_context("grow");
     members.push_back({*peer, address, name});
   }
@@ -244,12 +249,13 @@ Result<Communicator> Communicator::State::create(Engine& engine, std::shared_ptr
                   fmt::format("rank {} of {}: there is no such rank", rank, addresses.size()));
   auto family = std::make_shared<Family>();
   family->engine = std::move(kept);
-  family->next_immediate = first_immediate_of(options);
+  family->next_counter = first_counter_of(options);
+  family->counters_chosen = options.first_immediate != 0;
   std::vector<Member> members(addresses.size());
   for (std::size_t i = 0; i < members.size(); ++i) {
     members[i].address = addresses[i];
     if (static_cast<int>(i) == rank) continue;
-    auto peer = meet_engine(engine, addresses[i], family->next_immediate, deadline, stop);
+    auto peer = meet_engine(engine, addresses[i], deadline, stop);
     if (!peer) return peer.status().with_context(member_name(static_cast<int>(i), addresses[i]));
     members[i].peer = *peer;
   }

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
+#include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "collectives/alarms.h"
+#include "collectives/tag.h"
 
 extern "C" char** environ;  // NOLINT(readability-redundant-declaration)
 
@@ -49,10 +50,19 @@ class Reader {
   }
   [[nodiscard]] const Status& status() const { return status_; }
 
+  // 1 to 65535 - `room`.
+  int port(std::string_view name, int room = 0) {
+    const int value = number(name);
+    if (status_ && (value == 0 || value > 65535 - room))
+      refuse(fmt::format("the environment's {} is {}: a port is 1 to {}", name, value, 65535 - room));
+    return value;
+  }
+
   // Rank 0's address as the user has set it.
-  [[nodiscard]] std::string master() const {
+  [[nodiscard]] std::string master() {
     if (!has("MASTER_ADDR")) return "";
-    return fmt::format("{}:{}", text("MASTER_ADDR"), text("MASTER_PORT", std::to_string(kKubernetesPort)));
+    const int at = has("MASTER_PORT") ? port("MASTER_PORT") : kKubernetesPort;
+    return host_and_port(text("MASTER_ADDR"), std::to_string(at));
   }
 
  private:
@@ -74,53 +84,86 @@ Ranks by_hand(Reader& from) {
       found.job = fmt::format("torchrun-{}-{}-{}-{}", from.text("TORCHELASTIC_RUN_ID"),
                               from.text("TORCHELASTIC_RESTART_COUNT", "0"), host, port);
     // At MASTER_PORT torchrun's own store listens.
-    if (!host.empty()) found.master = fmt::format("{}:{}", host, from.number("MASTER_PORT") + 1);
+    if (!host.empty()) found.master = host_and_port(host, std::to_string(from.port("MASTER_PORT", 1) + 1));
     return found;
   }
   found.launcher = "environment";
   if (!host.empty() && port.empty()) from.refuse("the environment has MASTER_ADDR without MASTER_PORT");
-  found.one_host =
-      host.empty() || host == "localhost" || host.starts_with("127.") || host == from.whereabouts().host_name();
+  found.one_host = host.empty() || host == "localhost" || host.starts_with("127.") || host == "::1" ||
+                   host == "[::1]" || host == from.whereabouts().host_name();
   if (host.empty())
     found.job = from.whereabouts().session();
-  else
-    found.master = fmt::format("{}:{}", host, port);
+  else if (!port.empty())
+    found.master = host_and_port(host, std::to_string(from.port("MASTER_PORT")));
   return found;
 }
 
 // A launcher of MPI's kind: variables of its own tell each rank its number and what is on its host.
 struct Manager {
   std::string_view launcher, rank, size, local_rank;
-  std::string_view here;                // how many ranks are on this host
-  bool tells_here;                      // always; else all are here where it does not
-  std::string_view hosts;               // in place of `here`: how many hosts there are
-  std::string (*job)(const Reader&);    // what no other job of this host has
-  std::string (*first)(const Reader&);  // rank 0's address where the user sets none; null: unknown
+  std::string_view here;          // how many ranks are on this host
+  bool tells_here;                // always
+  std::string_view hosts;         // in place of `here`: how many hosts there are
+  std::string (*job)(Reader&);    // what no other job of this host has
+  std::string (*first)(Reader&);  // rank 0's address where the user sets none; null: unknown
 };
 
-std::string open_mpi_job(const Reader& from) {
+std::string open_mpi_job(Reader& from) {
   std::string server = from.text("OMPI_MCA_orte_precondition_transports");
   if (server.empty()) server = from.text("PMIX_SERVER_TMPDIR") + from.text("PMIX_SERVER_URI4");
   return fmt::format("mpirun-{}-{}", from.text("PMIX_NAMESPACE"), server);
 }
 
-std::string mpich_job(const Reader& from) {
-  return fmt::format("mpich-{}", from.whereabouts().ancestor("hydra_pmi_prox"));
+std::string mpich_job(Reader& from) {
+  const std::string above = from.whereabouts().ancestor("hydra_pmi_prox");
+  if (above.empty() && !from.has("FAIRWAY_JOB") && !from.has("FAIRWAY_MASTER"))
+    from.refuse(
+        "MPICH: the launcher's process, which tells jobs apart, cannot be seen from this PID namespace (a container): "
+        "set FAIRWAY_JOB to a name that no other job of this host has, the same for all ranks");
+  return "mpich-" + above;
 }
 
 std::string slurm_step(const Reader& from) {
   return fmt::format("{}.{}", from.text("SLURM_JOB_ID"), from.text("SLURM_STEP_ID"));
 }
 
-std::string slurm_job(const Reader& from) {
+std::string slurm_job(Reader& from) {
   return fmt::format("slurm-{}-{}-{}", from.text("SLURM_CLUSTER_NAME"), slurm_step(from),
                      from.text("SLURM_RESTART_COUNT", "0"));
 }
 
+// Where rank 0 of a step is. Its list is sorted by name, but the first of a heterogeneous step's groups has rank 0, and
+// an arbitrary distribution is the user's file.
+std::string slurm_host_of_first(Reader& from) {
+  const std::vector<std::string> step = hosts_of(from.text("SLURM_STEP_NODELIST"));
+  if (from.text("SLURM_DISTRIBUTION").starts_with("arbitrary")) {
+    const std::string file = from.text("SLURM_HOSTFILE");
+    const auto line = from.whereabouts().first_line(file);
+    if (line) return line->substr(0, line->find_first_of(" \t,*:#"));
+    from.refuse(
+        fmt::format("Slurm: with an arbitrary distribution rank 0 is on the first host of SLURM_HOSTFILE ({}), "
+                    "which cannot be read here: set FAIRWAY_MASTER to rank 0's host:port",
+                    file));
+    return "";
+  }
+  for (const char* group : {"SLURM_JOB_NODELIST_HET_GROUP_0", "SLURM_JOB_NODELIST_PACK_GROUP_0"}) {
+    const std::vector<std::string> hosts = hosts_of(from.text(group), 1);  // a step may lie in another group alone
+    if (!hosts.empty() && std::find(step.begin(), step.end(), hosts.front()) != step.end()) return hosts.front();
+  }
+  return step.empty() ? "" : step.front();
+}
+
 // All compute the same port, and the steps of a host mostly different ones.
-std::string slurm_first(const Reader& from) {
-  const std::string first = first_host(from.text("SLURM_STEP_NODELIST"));
-  return first.empty() ? "" : fmt::format("{}:{}", first, 20000 + tag_of(slurm_step(from), 0) % 10000);
+std::string slurm_first(Reader& from) {
+  const std::string first = slurm_host_of_first(from), here = from.text("SLURMD_NODENAME");
+  if (first.empty() || from.has("FAIRWAY_MASTER")) return "";
+  const std::string port = std::to_string(20000 + hash_of(slurm_step(from)) % 10000);
+  if (from.number("SLURM_PROCID") == 0 && !here.empty() && here != first)
+    from.refuse(
+        fmt::format("Slurm: rank 0 is on {} and not on {}, the first host of {}: set FAIRWAY_MASTER={} for all "
+                    "ranks",
+                    here, first, from.text("SLURM_STEP_NODELIST"), host_and_port(here, port)));
+  return host_and_port(first, port);
 }
 
 constexpr Manager kOpenMpi{"Open MPI",
@@ -145,13 +188,23 @@ Ranks managed(Reader& from) {
   found.rank = from.number(kBy.rank);
   found.size = from.number(kBy.size);
   found.local_rank = from.number(kBy.local_rank, -1);
-  if (!kBy.hosts.empty())
-    found.one_host = from.number(kBy.hosts) == 1;
-  else
-    found.one_host = (kBy.tells_here ? from.number(kBy.here) : from.number(kBy.here, found.size)) == found.size;
-  if (found.one_host) found.job = kBy.job(from);
   found.master = from.master();
-  if (found.master.empty() && kBy.first != nullptr) found.master = kBy.first(from);
+  const bool named = !found.master.empty() || from.has("FAIRWAY_MASTER");
+  if (!kBy.hosts.empty()) {
+    found.one_host = from.number(kBy.hosts) == 1;
+  } else if (kBy.tells_here || from.has(kBy.here) || found.size == 1) {
+    found.one_host = (kBy.tells_here ? from.number(kBy.here) : from.number(kBy.here, found.size)) == found.size;
+  } else {
+    // Slurm's own PMI, Flux and others tell a rank's number alone.
+    found.one_host = from.has("FAIRWAY_JOB");
+    if (!found.one_host && !named)
+      from.refuse(
+          fmt::format("{}: the environment has no {}, so nothing says which ranks share a host: set FAIRWAY_JOB "
+                      "to a name of the job's own if all do, else MASTER_ADDR to rank 0's host",
+                      kBy.rank, kBy.here));
+  }
+  if (found.one_host) found.job = kBy.job(from);
+  if (found.master.empty() && !found.one_host && kBy.first != nullptr) found.master = kBy.first(from);
   return found;
 }
 
@@ -201,17 +254,40 @@ std::string value_of(const Environment& environment, std::string_view name) {
   return found == environment.end() ? "" : found->second;
 }
 
-std::string first_host(std::string_view nodes) {
-  const std::size_t end = nodes.find_first_of("[,");
-  if (end == std::string_view::npos) return std::string(nodes);
-  std::string host(nodes.substr(0, end));
-  if (nodes[end] == ',') return host;
-  const std::string_view list = nodes.substr(end + 1);
-  host += list.substr(0, list.find_first_of("-,]"));
-  const std::size_t close = list.find(']');
-  if (close == std::string_view::npos) return host;
-  const std::string_view rest = list.substr(close + 1);
-  return host.append(rest.substr(0, rest.find_first_of(",[")));
+std::string host_and_port(const std::string& host, std::string_view port) {
+  const bool bare = host.find(':') != std::string::npos && !host.starts_with('[');
+  return fmt::format("{}{}{}:{}", bare ? "[" : "", host, bare ? "]" : "", port);
+}
+
+std::vector<std::string> hosts_of(std::string_view nodes, std::size_t most) {
+  std::vector<std::string> hosts;
+  const std::function<void(const std::string&)> add = [&](const std::string& item) {  // "rack[03-05,9]-ib"
+    const std::size_t open = item.find('['), close = std::min(item.find(']'), item.size());
+    if (open == std::string::npos) return hosts.push_back(item);
+    const std::string behind = item.substr(std::min(close + 1, item.size()));
+    std::string list = item.substr(open + 1, close - open - 1);
+    for (std::size_t end = 0; !list.empty() && hosts.size() < most; list.erase(0, end + 1)) {
+      end = std::min(list.find(','), list.size());
+      const std::size_t dash = std::min(list.find('-'), end);
+      const std::string low = list.substr(0, dash), high = dash < end ? list.substr(dash + 1, end - dash - 1) : low;
+      const long from = std::atol(low.c_str()), to = std::max(from, std::atol(high.c_str()));
+      for (long number = from; number <= to && hosts.size() < most; ++number)
+        add(fmt::format("{}{:0{}}{}", item.substr(0, open), number, low.size(), behind));
+      if (end == list.size()) break;
+    }
+  };
+  std::string item;
+  bool inside = false;  // brackets
+  for (const char c : nodes) {
+    if (hosts.size() >= most) return hosts;
+    inside = c == '[' || (inside && c != ']');
+    if (c != ',' || inside)
+      item += c;
+    else if (!item.empty())
+      add(std::exchange(item, {}));
+  }
+  if (!item.empty() && hosts.size() < most) add(item);
+  return hosts;
 }
 
 Result<Ranks> detect(const Environment& environment, const Whereabouts& whereabouts) {
@@ -224,8 +300,13 @@ Result<Ranks> detect(const Environment& environment, const Whereabouts& whereabo
                                      {kMpich.rank, managed<kMpich>},
                                      {kSlurm.size, managed<kSlurm>},
                                      {"JOB_COMPLETION_INDEX", kubernetes}};
+  // Slurm's PMI plugins set MPICH's variables beside its own, but not what MPICH's launcher says of a host. MPICH's in
+  // a job of Slurm does.
+  const bool is_slurm = environment.contains(kSlurm.size) && !environment.contains(kMpich.here) &&
+                        value_of(environment, kSlurm.size) == value_of(environment, kMpich.size) &&
+                        value_of(environment, kSlurm.rank) == value_of(environment, kMpich.rank);
   for (const Launcher& launcher : kLaunchers) {
-    if (!environment.contains(launcher.sign)) continue;
+    if (!environment.contains(launcher.sign) || (is_slurm && launcher.sign == kMpich.rank)) continue;
     Reader from(environment, whereabouts);
     Ranks found = launcher.read(from);
     if (!from.status()) return from.status();
@@ -236,9 +317,17 @@ Result<Ranks> detect(const Environment& environment, const Whereabouts& whereabo
     if (from.has("FAIRWAY_MASTER")) {
       found.master = from.text("FAIRWAY_MASTER");
       found.job.clear();
+      const std::string port = found.master.substr(std::min(found.master.rfind(':'), found.master.size()));
+      if (found.master.starts_with(':') || port.size() < 2 || port.find_first_not_of("0123456789", 1) != port.npos ||
+          std::atol(port.c_str() + 1) > 65535)
+        return Status(ErrorCode::invalid_argument,
+                      fmt::format("the environment's FAIRWAY_MASTER is no host:port: '{}'", found.master));
     }
     return found;
   }
+  if (environment.contains("PMI_PORT"))
+    return Status(ErrorCode::not_found,
+                  "mpiexec was started with -pmi-port, and so does not tell the ranks who they are: leave that out");
   return Status(ErrorCode::not_found,
                 "no launcher has said which rank this is: start it by torchrun, mpirun or srun, or set RANK and "
                 "WORLD_SIZE (and MASTER_ADDR, MASTER_PORT on several hosts)");

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fairway/collectives.h"
 
@@ -25,15 +27,20 @@ struct Whereabouts {
   // What is started in one terminal or by one service has this in common, whatever commands are put in front.
   std::function<std::string()> session;
   // A process above this one whose name begins so, else the parent: its id and when it started, which no other has.
+  // Empty: this process cannot see who is above it (a PID namespace of its own).
   std::function<std::string(std::string_view name)> ancestor;
+  // Of a file, the first line with anything in it; nothing: it cannot be read.
+  std::function<std::optional<std::string>(const std::string& file)> first_line;
 };
 Whereabouts of_this_process();
 
 // Errors: not_found, where no launcher has left its variables; invalid_argument, which names the variable.
 Result<Ranks> detect(const Environment& environment, const Whereabouts& whereabouts);
 
-// The first host of Slurm's list: "rack[3-5,9],spare" is rack3 and others.
-std::string first_host(std::string_view nodes);
+// Slurm's list of hosts, in its order: "rack[3-5,9],spare" is rack3, rack4, rack5, rack9, spare. At most so many.
+std::vector<std::string> hosts_of(std::string_view nodes, std::size_t most = 65536);
+// "host:port"; around an IPv6 address go brackets.
+std::string host_and_port(const std::string& host, std::string_view port);
 
 // As Linux tells of a process. Where there is none, or it has ended, 'X' and 0.
 struct ProcessFacts {
@@ -43,10 +50,14 @@ struct ProcessFacts {
   std::uint64_t started = 0;
 };
 ProcessFacts facts_of(int process);
+// In which numbers of processes mean what they mean here; 0: unknown.
+std::uint64_t process_namespace();
 
-// This host's address on the way to another one; empty: there is none.
-std::string own_address(const std::string& towards);
-// "192.0.2.1"; unreachable, with the resolver's words.
-Result<std::string> address_of(const std::string& host);
+// This host's address on the way to another one, "192.0.2.1" or "[fd00::1]"; empty: there is none. Both within `most`.
+std::string own_address(const std::string& towards, Timeout most = std::chrono::seconds(30));
+// The same of a host: the first of its addresses to which there is a way, IPv4 first. Behind a name that this host's
+// files give to its loopback interface (127.0.1.1) stands this host: then, where `beyond`, its address towards others.
+// unreachable, with the resolver's words.
+Result<std::string> address_of(const std::string& host, bool beyond = false, Timeout most = std::chrono::seconds(30));
 
 }  // namespace fairway::collectives

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <random>
+#include <sstream>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -17,8 +18,10 @@
 
 #include "fairway/collectives.h"
 
-#include "collectives/alarms.h"
 #include "collectives/launcher.h"
+#include "collectives/tag.h"
+#include "sys/error.h"
+#include "sys/own_folder.h"
 
 namespace fairway::collectives {
 namespace {
@@ -26,10 +29,7 @@ namespace {
 constexpr auto kLook = std::chrono::milliseconds(5);
 constexpr Timeout kExchangeSlice{100'000};
 constexpr auto kRemoval = std::chrono::seconds(1);  // rank 0 does it at once
-
-std::string system_text() {
-  return std::error_code(errno, std::generic_category()).message();
-}
+constexpr auto kOld = std::chrono::hours(1);
 
 std::string read_line(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -39,10 +39,11 @@ std::string read_line(const std::filesystem::path& path) {
 }
 
 Status write_line(const std::filesystem::path& path, const std::string& line) {
+  errno = 0;
   std::ofstream file(path, std::ios::trunc);
   file << line << '\n';
   file.close();
-  return file ? Status() : Status(ErrorCode::system_error, fmt::format("cannot write {}", path.string()));
+  return file ? Status() : sys::system_status(errno, fmt::format("cannot write {}", path.string()));
 }
 
 std::string make_key() {
@@ -52,15 +53,39 @@ std::string make_key() {
   return key;
 }
 
-// "PID STARTED", as enter() writes it.
-bool lives(const std::string& line) {
-  int process = 0;
-  std::uint64_t started = 0;
-  const char* const end = line.data() + line.size();
-  const auto first = std::from_chars(line.data(), end, process);
-  if (first.ptr == end || std::from_chars(first.ptr + 1, end, started).ec != std::errc()) return false;
-  const ProcessFacts facts = facts_of(process);
-  return facts.state != 'X' && facts.started == started;
+// What a rank says of itself: "PID STARTED NAMESPACE SIZE".
+struct Process {
+  int number = 0;
+  std::uint64_t started = 0, space = 0;
+  int size = 0;
+
+  [[nodiscard]] std::string line() const { return fmt::format("{} {} {} {}", number, started, space, size); }
+  static Process from(const std::string& line) {
+    Process read;
+    std::istringstream words(line);
+    return words >> read.number >> read.started >> read.space >> read.size ? read : Process();
+  }
+};
+
+// By its number, or where numbers mean others by the lock that it holds.
+bool lives(const std::filesystem::path& file) {
+  const Process found = Process::from(read_line(file));
+  if (found.number == 0) return false;
+  if (found.space == process_namespace()) {
+    const ProcessFacts facts = facts_of(found.number);
+    return facts.state != 'X' && facts.started == found.started;
+  }
+  const sys::Fd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  return opened && ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+// The rank of a file "process-RANK"; -1: it is another.
+int rank_of(const std::filesystem::path& file) {
+  constexpr std::string_view kProcess = "process-";
+  const std::string name = file.filename();
+  int rank = -1;
+  if (name.starts_with(kProcess)) (void)std::from_chars(name.data() + kProcess.size(), name.data() + name.size(), rank);
+  return rank;
 }
 
 }  // namespace
@@ -86,16 +111,11 @@ std::filesystem::path MeetingPlace::usual_base() {
   return error ? std::filesystem::path("/tmp") : other;
 }
 
-Result<MeetingPlace> MeetingPlace::open(const std::string& job, int rank, Time deadline, std::stop_token stop,
+Result<MeetingPlace> MeetingPlace::open(const std::string& job, int rank, int size, Time deadline, std::stop_token stop,
                                         const std::filesystem::path& base) {
-  const std::filesystem::path own = base / fmt::format("fairway-{}", ::geteuid());
-  if (::mkdir(own.c_str(), 0700) != 0 && errno != EEXIST)
-    return Status(ErrorCode::system_error, fmt::format("cannot make {}: {}", own.string(), system_text()));
-  struct stat found {};
-  if (::lstat(own.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() ||
-      (found.st_mode & 077) != 0)
-    return Status(ErrorCode::access_denied, fmt::format("{} is not this user's alone: remove it", own.string()));
-  return MeetingPlace(own / fmt::format("job-{:016x}{:016x}", tag_of(job, 0), tag_of(job, 1)), rank, deadline,
+  const auto own = sys::make_own_folder(base);
+  if (!own) return own.status();
+  return MeetingPlace(*own / fmt::format("job-{:016x}{:016x}", hash_of(job), hash_of(job + "/2")), rank, size, deadline,
                       std::move(stop));
 }
 
@@ -113,9 +133,7 @@ Status MeetingPlace::pause() const {
 // The folder may be removed by a job that has met, between any two lines of this: then it is made anew.
 Result<MeetingPlace::Lock> MeetingPlace::lock() const {
   const std::filesystem::path path = folder_ / "lock";
-  const auto failed = [&path] {
-    return Status(ErrorCode::system_error, fmt::format("cannot lock {}: {}", path.string(), system_text()));
-  };
+  const auto failed = [&path] { return sys::system_status(errno, fmt::format("cannot lock {}", path.string())); };
   for (;;) {
     if (::mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST) return failed();
     const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -146,40 +164,77 @@ void MeetingPlace::forget(int rank) const {
 void MeetingPlace::clear_away_the_dead() const {
   std::vector<int> dead;
   std::error_code error;
-  constexpr std::string_view kProcess = "process-";
-  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
-    const std::string name = entry.path().filename();
-    int rank = -1;
-    if (!name.starts_with(kProcess)) continue;
-    (void)std::from_chars(name.data() + kProcess.size(), name.data() + name.size(), rank);
-    if (rank >= 0 && !lives(read_line(entry.path()))) dead.push_back(rank);
-  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error))
+    if (const int rank = rank_of(entry.path()); rank >= 0 && !lives(entry.path())) dead.push_back(rank);
   for (const int rank : dead) forget(rank);
+}
+
+// Who comes while one is removed has waited for the lock in it, and makes the folder anew.
+void MeetingPlace::clear_away_old_jobs() const {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.parent_path(), error)) {
+    if (entry.path() == folder_ || !entry.path().filename().string().starts_with("job-")) continue;
+    const auto written = entry.last_write_time(error);
+    if (error || std::filesystem::file_time_type::clock::now() - written < kOld) continue;
+    const sys::Fd held(::open((entry.path() / "lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (held && ::flock(held.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    bool used = false;
+    for (const auto& file : std::filesystem::directory_iterator(entry.path(), error))
+      used = used || (rank_of(file.path()) >= 0 && lives(file.path()));
+    if (!used) std::filesystem::remove_all(entry.path(), error);
+  }
+}
+
+Status MeetingPlace::claim(const std::string& line) {
+  const auto own = file("process", rank_);
+  claimed_ = std::make_shared<sys::Fd>(::open(own.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!*claimed_ || ::flock(claimed_->get(), LOCK_EX | LOCK_NB) != 0)
+    return sys::system_status(errno, fmt::format("cannot lock {}", own.string()));
+  return write_line(own, line);
+}
+
+Status MeetingPlace::check_size() const {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    const int rank = rank_of(entry.path());
+    const Process other = Process::from(read_line(entry.path()));
+    if (rank < 0 || other.number == 0 || other.size == size_) continue;
+    return {
+        ErrorCode::invalid_argument,
+        fmt::format("process {}, rank {} of this job, says that it has {} ranks, and this process says {}: give all "
+                    "the same number, and each of several jobs at a time another FAIRWAY_JOB",
+                    other.number, rank, other.size, size_)};
+  }
+  return {};
 }
 
 Status MeetingPlace::enter() {
   const int process = ::getpid();
-  const std::string mine = fmt::format("{} {}", process, facts_of(process).started);
+  const std::string mine = Process{process, facts_of(process).started, process_namespace(), size_}.line();
   const Time patience = Clock::now() + kRemoval;
+  clear_away_old_jobs();
   for (;;) {
     {
       const auto held = lock();
       if (!held) return held.status();
       clear_away_the_dead();
-      const auto own = file("process", rank_);
-      const std::string other = read_line(own);
+      const std::string other = read_line(file("process", rank_));
       if (other.empty()) {
-        Status status = write_line(own, mine);
+        Status status = check_size();
+        if (!status) return status;
+        status = claim(mine);
         if (status && rank_ == 0) status = write_line(folder_ / "key", make_key());
         if (!status) forget(rank_);
         return status;
       }
       // This process has met here before, and rank 0 has not removed the folder yet.
-      if (other != mine || Clock::now() >= patience)
+      if (other != mine || Clock::now() >= patience) {
+        if (Status status = check_size(); !status) return status;
         return {
             ErrorCode::already_exists,
             fmt::format("process {} is rank {} of this job: give each of several jobs at a time another FAIRWAY_JOB",
-                        other.substr(0, other.find(' ')), rank_)};
+                        Process::from(other).number, rank_)};
+      }
     }
     if (Status status = pause(); !status) return status.with_context("this process has joined before");
   }
@@ -200,10 +255,10 @@ Result<std::string> MeetingPlace::key() {
   }
 }
 
-Result<std::vector<std::string>> MeetingPlace::exchange(int size, const std::string& address) {
+Result<std::vector<std::string>> MeetingPlace::exchange(const std::string& address) {
   for (;;) {
     auto addresses =
-        exchange_addresses(folder_.string(), rank_, size, address, std::min(until(deadline_), kExchangeSlice));
+        exchange_addresses(folder_.string(), rank_, size_, address, std::min(until(deadline_), kExchangeSlice));
     if (addresses || addresses.status().code() != ErrorCode::timed_out || until(deadline_).count() == 0)
       return addresses;
     if (stop_.stop_requested()) return Status(ErrorCode::cancelled, "joining was stopped");
@@ -214,6 +269,7 @@ void MeetingPlace::leave() {
   deadline_ = std::max(deadline_, Clock::now() + std::chrono::seconds(1));
   stop_ = {};
   if (const auto held = lock()) forget(rank_);
+  claimed_.reset();
 }
 
 void MeetingPlace::remove() {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "collectives/state.h"
+#include "collectives/tag.h"
 
 namespace fairway::collectives {
 namespace {
@@ -49,7 +50,7 @@ Result<MessageId> Messages::start(const Message& message) {
   }
   const Slice slice = message.size_bytes == 0 ? lanes_.nothing() : Slice{one.region.id, 0, message.size_bytes};
   const PeerId peer = lanes_.members()[static_cast<std::size_t>(message.other)].peer;
-  const std::uint64_t tag = tag_of(name_, message.tag);
+  const std::uint64_t tag = tag_of(TagKind::message, name_, message.tag);
   const auto id = message.way == Way::send ? engine.send(peer, tag, slice) : engine.receive(peer, tag, slice);
   if (!id) {
     if (one.region.id) (void)engine.deregister(one.region);
@@ -80,6 +81,7 @@ void Messages::take_back(Started& one) {
     return end(one, {ErrorCode::cancelled, "this rank has aborted the communicator"});
   end(one, {cancelled && cancelled->fenced ? ErrorCode::deadline_exceeded : ErrorCode::not_fenced,
             one.way == Way::send ? "it has not received the message in time" : "it has sent no such message in time"});
+  if (!done) (void)engine.wait(one.transfer, Timeout{0});  // it has ended with its memory: its room is free again
 }
 
 void Messages::look(Started& one, Timeout most) {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <thread>
 #include <utility>
 
 #include "sys/cuda_memory.h"
+#include "sys/thread.h"
 
 namespace fairway::collectives {
 namespace {
@@ -54,16 +54,19 @@ class NcclWatch::Thread {
     if (!status) return status;
     return cu.check(cu->cuStreamCreateWithPriority(&stream_, sys::cuda::kStreamNonBlocking, 0), "making a stream");
   }
-  static void begin(const std::shared_ptr<Thread>& self) {
-    self->thread_ = std::thread([self] { self->run(); });
+  static Status begin(const std::shared_ptr<Thread>& self) {
+    auto thread = sys::Thread::start("fairway-nccl", [self] { self->run(); });
+    if (!thread) return thread.status();
+    self->thread_ = std::move(*thread);
+    return {};
   }
   void end() {
     {
       std::unique_lock lock(mutex_);
       ends_ = true;
       changed_.notify_all();
-      changed_.wait_for(lock, kEnd, [this] { return ended_; });
-      if (!ended_) return thread_.detach();
+      while (!changed_.wait_for(lock, kEnd, [this] { return ended_; }))
+        if (in_nccl_) return thread_.detach();
     }
     thread_.join();
   }
@@ -100,14 +103,29 @@ class NcclWatch::Thread {
     changed_.notify_all();
   }
 
+  // Calls NCCL, which may take any time. False: the owner has gone, or goes, and with it all that words_ points to.
+  template <class Call>
+  bool ask_nccl(Call call) {
+    {
+      const std::lock_guard lock(mutex_);
+      in_nccl_ = true;
+    }
+    call();
+    const std::lock_guard lock(mutex_);
+    in_nccl_ = false;
+    return !ends_;
+  }
+
   // True: NCCL was ended, and nothing is looked at any more.
   bool tick(Time now) {
     if (look(&words_.report->state) != 0 || look(words_.stop) != 0) {  // they say why
-      group_->abort();
+      ask_nccl([this] { group_->abort(); });
       return true;
     }
     std::optional<NcclFailure> found = failure();  // of give_up()
-    if (const Status error = group_->error(); !found && !error) {
+    Status error;
+    if (!ask_nccl([&] { error = group_->error(); })) return true;
+    if (!found && !error) {
       found.emplace();
       found->text = error.message();
     }
@@ -119,7 +137,7 @@ class NcclWatch::Thread {
       failure_ = *found;
     }
     spread(*found);
-    group_->abort();
+    ask_nccl([this] { group_->abort(); });
     return true;
   }
 
@@ -230,16 +248,16 @@ class NcclWatch::Thread {
   std::array<std::pair<std::uint64_t, Timeout>, kRemembered> timeouts_ = {};  // by the number's last bits
   Timeout longest_{0};
   std::condition_variable changed_;
-  bool ends_ = false, ended_ = false;
+  bool ends_ = false, ended_ = false, in_nccl_ = false;
   std::optional<NcclFailure> failure_;
-  std::thread thread_;
+  sys::Thread thread_;
 };
 
 Result<std::unique_ptr<NcclWatch>> NcclWatch::start(std::shared_ptr<NcclGroup> group, const GpuGroup& on, int rank,
                                                     int size, bool guarded) {
   auto thread = std::make_shared<Thread>(std::move(group), on, rank, size, guarded);
   if (Status status = thread->prepare(); !status) return status.with_context("watching NCCL");
-  Thread::begin(thread);
+  if (Status status = Thread::begin(thread); !status) return status.with_context("watching NCCL");
   return std::unique_ptr<NcclWatch>(new NcclWatch(std::move(thread)));
 }
 

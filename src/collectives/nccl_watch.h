@@ -32,8 +32,8 @@ class NcclWatch {
   // `guarded`: operations have entries and exits. Without them a peer's death ends whatever there is.
   static Result<std::unique_ptr<NcclWatch>> start(std::shared_ptr<NcclGroup> group, const GpuGroup& on, int rank,
                                                   int size, bool guarded);
-  // Waits two seconds for the thread. If NCCL's abort takes longer, which it does while a graph with an operation
-  // lives, the thread stays for that long, and looks at nothing of this any more.
+  // Waits for the thread, but two seconds for NCCL: its abort takes longer while a graph with an operation lives. The
+  // thread then stays inside NCCL for that long, and looks at nothing of this any more.
   ~NcclWatch();
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;

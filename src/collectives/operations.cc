@@ -179,7 +179,7 @@ void Communicator::State::step(bool may_wait) {
         return finish_front({});
       }
     }
-    if (now - looked_ >= kSlice || now >= running.deadline) {
+    if (now - looked_ >= kSlice || now >= running.next_look()) {
       looked_ = now;
       look(running, blocked);
       if (!failure.status) return;
@@ -187,7 +187,7 @@ void Communicator::State::step(bool may_wait) {
     if (!may_wait) return;
     int peer = -1;
     const Timeout most = running.has_results() ? kSettle : kSlice;
-    if (Status status = lanes.wait(blocked, std::min(most, std::max(until(running.deadline), Timeout{1})), peer);
+    if (Status status = lanes.wait(blocked, std::min(most, std::max(until(running.next_look()), Timeout{1})), peer);
         !status)
       return fail(running, {peer, status});
   }
@@ -268,6 +268,7 @@ void Communicator::State::observe(bool first) {
     Status status;
     const bool answered = lanes.read(other, words, status) && status;
     if (first) one = {};
+    one.asked = true;
     one.gone = !alarms.gone(other);
     if (!answered) continue;
     if (!first) one.moves = !one.answers || words.steps != steps;
@@ -279,7 +280,16 @@ void Communicator::State::observe(bool first) {
 }
 
 Fault Communicator::State::deadline_fault(const Running& running, int waits_for) {
-  observe(false);
+  if (running.looked_once) {
+    observe(!running.looked_twice);
+    if (!running.looked_twice)  // it is not known who stands still
+      for (Observed& one : observed_) one.moves = true;
+  } else {
+    // What was read before this operation says nothing of it.
+    observed_.assign(static_cast<std::size_t>(size()), {});
+    for (int other = 0; other < size(); ++other)
+      if (other != rank()) observed_[static_cast<std::size_t>(other)].gone = !alarms.gone(other);
+  }
   std::vector<std::string> names;
   for (const Member& member : lanes.members()) names.push_back(member.name);
   const Blame found = blame(observed_, names, rank(), running.number(), waits_for);
@@ -344,12 +354,12 @@ void Communicator::State::look(Running& running, const Blocked& blocked) {
   }
   const Time now = Clock::now();
   if (now >= running.deadline) return fail(running, deadline_fault(running, blocked.peer));
-  if (now >= running.second_look && !running.looked_twice) {
+  if (now >= running.first_look && !running.looked_once) {
+    running.looked_once = true;
+    ask_all();
+  } else if (now >= running.second_look && !running.looked_twice) {
     running.looked_twice = true;
     observe(true);
-    ask_all();
-  } else if (now >= running.first_look && !running.looked_once) {
-    running.looked_once = true;
     ask_all();
   }
   lanes.ask_rest(kSlice);

@@ -8,59 +8,68 @@
 #include <ctime>
 #include <filesystem>
 #include <new>
+#include <set>
 #include <system_error>
 #include <tuple>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "collectives/clock.h"
 #include "collectives/launcher.h"
+#include "sys/memory_file.h"
+#include "sys/own_folder.h"
 
 namespace fairway {
 namespace collectives {
 namespace {
 
-constexpr std::uint64_t kProgressMagic = 0x3330474f52505746;  // "FWPROG03"
+constexpr std::uint64_t kProgressMagic = 0x3430474f52505746;  // "FWPROG04"
 constexpr std::chrono::hours kKept{1};                        // what a killed process left
 constexpr int kMostLeft = 1000;                               // by processes that had this one's number
 
-std::string folder() {
-  return fmt::format("/dev/shm/fairway-{}", ::geteuid());
-}
-
-// Only this user may write there, or read.
-bool is_ours(const std::string& path) {
-  struct stat found {};
-  return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == ::geteuid() &&
-         (found.st_mode & 077) == 0;
-}
+constexpr const char* kBase = "/dev/shm";
 
 std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(coarse_now().time_since_epoch().count());
 }
 
-void remove_old(const std::string& within) {
+sys::Fd open_to_read(const std::filesystem::path& path) {
+  sys::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));  // a pipe would hold it up
+  struct stat found {};
+  if (file && (::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode))) file.reset();
+  return file;
+}
+
+// Whether no process of any PID namespace has it.
+bool is_left(const sys::Fd& file) {
+  return ::flock(file.get(), LOCK_SH | LOCK_NB) == 0;  // until it is closed; others may look at the same time
+}
+
+void remove_old(const std::filesystem::path& within) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(within, error)) {
+    if (entry.path().filename().string().starts_with("job-")) continue;  // a meeting place
     const auto written = entry.last_write_time(error);
     if (error || std::filesystem::file_time_type::clock::now() - written < kKept) continue;
-    if (facts_of(std::atoi(entry.path().filename().c_str())).state == 'X') std::filesystem::remove(entry.path(), error);
+    if (const sys::Fd file = open_to_read(entry.path()); file && is_left(file))
+      std::filesystem::remove(entry.path(), error);
   }
 }
 
 // A new file of this process. Another may have its name: a killed process had this one's number, or one that shares
-// /dev/shm but not the numbers has it (a container). -1: none can be made.
-int create(const std::string& within, std::string& path) {
+// /dev/shm but not the numbers has it (a container). None can be made: an empty one.
+sys::Fd create(const std::filesystem::path& within, std::string& path) {
   static std::atomic<std::uint64_t> count{0};
-  int file = -1;
-  for (int left = 0; file < 0 && left < kMostLeft; ++left) {
-    path = fmt::format("{}/{}-{}", within, ::getpid(), ++count);
-    file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file < 0 && errno != EEXIST) break;
+  sys::Fd file;
+  for (int left = 0; !file && left < kMostLeft; ++left) {
+    path = fmt::format("{}/{}-{}", within.string(), ::getpid(), ++count);
+    file = sys::Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file && errno != EEXIST) break;
   }
   return file;
 }
@@ -81,34 +90,33 @@ std::uint64_t group_of(const std::string& name, const std::vector<Words>& words)
 }  // namespace
 
 ProgressFile::~ProgressFile() {
-  if (path_.empty()) return;
-  ::munmap(pages_, sizeof(ProgressPages));
-  ::unlink(path_.c_str());
+  if (!path_.empty()) ::unlink(path_.c_str());
 }
 
 void ProgressFile::open(const std::string& name, int rank, const std::vector<Words>& words) {
   if (Clock::is_simulated()) return;
-  const std::string within = folder();
-  ::mkdir(within.c_str(), 0700);
-  if (!is_ours(within)) return;
-  remove_old(within);
+  const auto within = sys::make_own_folder(kBase);
+  if (!within) return;
+  remove_old(*within);
   std::string path;
-  const int file = create(within, path);
-  if (file < 0) return;
+  sys::Fd file = create(*within, path);
+  if (!file) return;
   void* memory = MAP_FAILED;
-  if (::posix_fallocate(file, 0, sizeof(ProgressPages)) == 0)
-    memory = ::mmap(nullptr, sizeof(ProgressPages), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  ::close(file);
+  if (sys::check_file_size(sizeof(ProgressPages)) && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
+      ::posix_fallocate(file.get(), 0, sizeof(ProgressPages)) == 0)
+    memory = ::mmap(nullptr, sizeof(ProgressPages), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory == MAP_FAILED) {
     ::unlink(path.c_str());
     return;
   }
+  file_ = std::move(file);
   path_ = std::move(path);
-  pages_ = new (memory) ProgressPages;
+  pages_ = {new (memory) ProgressPages, [](ProgressPages* mapped) { ::munmap(mapped, sizeof(ProgressPages)); }};
   words_ = &pages_->words;
   words_->group = group_of(name, words);
   words_->process = static_cast<std::uint64_t>(::getpid());
   words_->started = facts_of(::getpid()).started;
+  words_->space = process_namespace();
   words_->rank = rank;
   words_->size = static_cast<std::int32_t>(words.size());
   std::memcpy(words_->name, name.data(), std::min(name.size(), sizeof words_->name - 1));
@@ -181,33 +189,63 @@ void add_streams(const RankProgress& host, const gpu::Told* told, std::vector<Ra
 
 }  // namespace
 
+namespace {
+
+// Without what a terminal would obey.
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      out += c;
+  return out;
+}
+
+// What one file tells; nothing: it is none of a rank.
+void add_rank(const std::filesystem::path& path, std::vector<RankProgress>& all) {
+  const sys::Fd file = open_to_read(path);
+  if (!file) return;
+  alignas(ProgressPages) std::byte bytes[sizeof(ProgressPages)];
+  const bool whole = ::pread(file.get(), bytes, sizeof bytes, 0) == static_cast<ssize_t>(sizeof bytes);
+  const auto* const pages = reinterpret_cast<const ProgressPages*>(bytes);
+  const auto* const words = &pages->words;
+  if (!whole || words->magic != kProgressMagic || words->size < 1 || words->rank < 0 || words->rank >= words->size ||
+      words->kind > static_cast<std::uint32_t>(CollectiveKind::all_to_allv))
+    return;
+  char state = 0;  // of another PID namespace's process it is only known whether it lives
+  if (words->space == process_namespace()) {
+    const ProcessFacts facts = facts_of(static_cast<int>(words->process));
+    state = facts.started == words->started ? facts.state : 'X';
+  } else if (is_left(file)) {
+    state = 'X';
+  }
+  const std::uint64_t since = words->since, now = now_ns();
+  all.push_back({printable({words->name, strnlen(words->name, sizeof words->name)}), words->group, words->rank,
+                 words->size, words->process, state != 'X', state == 'T' || state == 't', words->operation,
+                 static_cast<CollectiveKind>(words->kind.load()), words->inside != 0, words->waits_for,
+                 fmt::format("step {} of {}", words->step.load(), words->steps.load()),
+                 now > since ? static_cast<double>(now - since) / 1e9 : 0});
+  add_streams(RankProgress(all.back()), pages->told, all);
+}
+
+// Of a communicator of which nobody lives, once that is some time ago: nobody waits for those.
+void leave_out_long_dead(std::vector<RankProgress>& all) {
+  constexpr double kLong = 600;  // seconds
+  std::set<std::uint64_t> living;
+  for (const RankProgress& one : all)
+    if (one.lives) living.insert(one.group);
+  std::erase_if(all, [&](const RankProgress& one) { return one.seconds > kLong && !living.contains(one.group); });
+}
+
+}  // namespace
+
 std::vector<RankProgress> progress_of_ranks() {
   std::vector<RankProgress> all;
-  const std::string within = folder();
-  if (!is_ours(within)) return all;
   std::error_code error;
-  const std::uint64_t now = now_ns();
-  for (const auto& entry : std::filesystem::directory_iterator(within, error)) {
-    const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (file < 0) continue;
-    alignas(ProgressPages) std::byte bytes[sizeof(ProgressPages)];
-    const bool whole = ::pread(file, bytes, sizeof bytes, 0) == static_cast<ssize_t>(sizeof bytes);
-    ::close(file);
-    const auto* const pages = reinterpret_cast<const ProgressPages*>(bytes);
-    const auto* const words = &pages->words;
-    if (!whole || words->magic != kProgressMagic || words->size < 1 || words->rank < 0 || words->rank >= words->size ||
-        words->kind > static_cast<std::uint32_t>(CollectiveKind::all_to_allv))
-      continue;
-    const ProcessFacts facts = facts_of(static_cast<int>(words->process));
-    const char state = facts.started == words->started ? facts.state : 'X';
-    const std::uint64_t since = words->since;
-    all.push_back({std::string(words->name, strnlen(words->name, sizeof words->name)), words->group, words->rank,
-                   words->size, words->process, state != 'X', state == 'T' || state == 't', words->operation,
-                   static_cast<CollectiveKind>(words->kind.load()), words->inside != 0, words->waits_for,
-                   fmt::format("step {} of {}", words->step.load(), words->steps.load()),
-                   now > since ? static_cast<double>(now - since) / 1e9 : 0});
-    add_streams(RankProgress(all.back()), pages->told, all);
-  }
+  for (const auto& within : sys::own_folders(kBase))
+    for (const auto& entry : std::filesystem::directory_iterator(within, error)) add_rank(entry.path(), all);
+  leave_out_long_dead(all);
   std::sort(all.begin(), all.end(), [](const RankProgress& a, const RankProgress& b) {
     return std::tie(a.name, a.group, a.stream, a.rank) < std::tie(b.name, b.group, b.stream, b.rank);
   });

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "collectives/gpu_plan.h"
 #include "collectives/wire.h"
+#include "sys/fd.h"
 
 namespace fairway::collectives {
 
@@ -19,6 +21,7 @@ struct ProgressWords {
   std::uint64_t group = 0;  // the same on all ranks of a communicator, and on no other
   std::uint64_t process = 0;
   std::uint64_t started = 0;  // ProcessFacts::started: a later process may have the same number
+  std::uint64_t space = 0;    // process_namespace(), in which that number means this process
   std::int32_t rank = 0, size = 0;
   char name[128] = {};
   std::atomic<std::uint64_t> operation{0};  // the newest that it has entered
@@ -53,14 +56,17 @@ class ProgressFile {
   void entered(std::uint64_t operation, CollectiveKind kind);
   void waits(int peer, std::size_t step, std::size_t steps);
   void ended();
-  // Of kToldBytes, for Layout::kTolds places; null where there is no file.
-  [[nodiscard]] gpu::Told* told() { return pages_ == nullptr ? nullptr : pages_->told; }
+  // Of kToldBytes, for Layout::kTolds places; null where there is no file. It stays mapped as long as anybody has it.
+  [[nodiscard]] std::shared_ptr<gpu::Told> told() {
+    return pages_ == nullptr ? nullptr : std::shared_ptr<gpu::Told>(pages_, pages_->told);
+  }
 
  private:
   ProgressWords own_;  // until there is a file
   ProgressWords* words_ = &own_;
-  ProgressPages* pages_ = nullptr;  // mapped
+  std::shared_ptr<ProgressPages> pages_;  // mapped
   std::string path_;
+  sys::Fd file_;  // locked as long as this lives: processes of other PID namespaces see that
 };
 
 }  // namespace fairway::collectives

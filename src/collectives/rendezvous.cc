@@ -1,3 +1,4 @@
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -9,13 +10,23 @@
 #include "fairway/collectives.h"
 
 #include "collectives/clock.h"
+#include "sys/error.h"
 
 namespace fairway {
+
+namespace {
+
+constexpr int kMostRanks = 65536;  // EngineOptions::max_peers
+
+}  // namespace
 
 Result<std::vector<std::string>> exchange_addresses(const std::string& folder, int rank, int size,
                                                     const std::string& address, Timeout timeout) {
   if (rank < 0 || rank >= size)
     return Status(ErrorCode::invalid_argument, fmt::format("rank {} of {}: there is no such rank", rank, size));
+  if (size > kMostRanks)
+    return Status(ErrorCode::invalid_argument,
+                  fmt::format("{} ranks: an engine has at most {} peers", size, kMostRanks));
   if (address.empty() || address.find('\n') != std::string::npos)
     return Status(ErrorCode::invalid_argument, "address is empty, or more than one line");
   const auto deadline = collectives::after(collectives::Clock::now(), timeout);
@@ -24,10 +35,11 @@ Result<std::vector<std::string>> exchange_addresses(const std::string& folder, i
   // Under another name first: nobody reads half an address.
   const auto own = file(rank), half = place / fmt::format(".rank-{}.new", rank);
   {
+    errno = 0;
     std::ofstream out(half, std::ios::trunc);
     out << address << '\n';
     out.close();
-    if (!out) return Status(ErrorCode::system_error, fmt::format("cannot write {}", half.string()));
+    if (!out) return sys::system_status(errno, fmt::format("cannot write {}", half.string()));
   }
   std::error_code error;
   std::filesystem::rename(half, own, error);

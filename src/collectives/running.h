@@ -61,6 +61,9 @@ class Running {
     if (scratch_.size() > kMuch) scratch_ = {};
   }
 
+  // When there is something to do about time: to look at the others, twice, then to end.
+  [[nodiscard]] Time next_look() const { return looked_twice ? deadline : looked_once ? second_look : first_look; }
+
   // From when it is its turn.
   Time deadline = Time::max(), first_look = Time::max(), second_look = Time::max();
   Time settled = Time::max();  // has_results(), and its last messages have had time to arrive

@@ -11,7 +11,9 @@
 
 #include "collectives/alarms.h"
 #include "collectives/blame.h"
+#include "collectives/census.h"
 #include "collectives/choose.h"
+#include "collectives/counter_range.h"
 #include "collectives/gpu_calls.h"
 #include "collectives/host_ways.h"
 #include "collectives/messages.h"
@@ -22,9 +24,11 @@ namespace fairway {
 
 // A communicator's insides: the operations that wait their turn, and how the group ends.
 struct Communicator::State final : private collectives::GpuCalls::Group {
-  // What communicators of one origin share: the next immediates that nobody uses, and their engine, where it is theirs.
+  // What communicators of one origin share: where the counters of the next one begin, and whether the user has said so;
+  // and their engine, where it is theirs.
   struct Family {
-    std::uint32_t next_immediate = 0;
+    std::uint64_t next_counter = 0;
+    bool counters_chosen = false;
     std::shared_ptr<Engine> engine = {};
   };
 
@@ -34,7 +38,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
                                      collectives::Time deadline, const std::stop_token& stop);
 
   State(Engine& engine, std::vector<collectives::Member> members, int rank, const CommunicatorOptions& options,
-        std::shared_ptr<Family> shared);
+        std::shared_ptr<Family> shared, collectives::CounterRange own);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -79,10 +83,12 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   Engine& engine;
   const CommunicatorOptions options;
   const std::shared_ptr<Family> family;
+  const collectives::CounterRange counters;
   std::atomic<bool> aborted{false};
   collectives::Lanes lanes;
   collectives::Alarms alarms;
   collectives::Messages messages;
+  collectives::Census census;
   collectives::ProgressFile progress;
   std::vector<int> order, groups;                    // of ranks along hosts and NUMA nodes: schedule_order.h
   collectives::Costs costs = collectives::kNetwork;  // until the members have agreed
@@ -91,7 +97,6 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   std::uint32_t piece_bytes = 0;                     // the longest message: a slot, or less within a host
   bool sends_in_place = false;                       // long messages, where memory is registered in no time
   std::uint64_t started = 0;                         // operations
-  std::uint32_t shrinks = 0;
   bool joined = false;                       // the others may count on it
   bool agreed = false;                       // all have joined
   State* parent = nullptr;                   // until they have

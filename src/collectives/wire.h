@@ -13,7 +13,7 @@
 // What ranks write into each other's memory: little-endian structs of fixed layout, between processes of one version.
 namespace fairway::collectives {
 
-constexpr std::uint64_t kMagic = 0x37304c4c4f435746;  // "FWCOLL07"
+constexpr std::uint64_t kMagic = 0x38304c4c4f435746;  // "FWCOLL08"
 
 // The call that a message belongs to: in front of the messages that the engine writes. Pieces behind the first of a
 // block may lack it.

@@ -160,7 +160,10 @@ std::vector<std::uint32_t> bulk_nics(const Machine& machine) {
 const topology::RdmaPort* port_of(const Machine& machine, std::uint32_t nic) {
   const auto rdma = machine.nics[nic].rdma;
   if (!rdma || machine.rdma[rdma.index].ports.empty()) return nullptr;
-  return &machine.rdma[rdma.index].ports.front();
+  const auto& ports = machine.rdma[rdma.index].ports;
+  const auto active = std::find_if(ports.begin(), ports.end(),
+                                   [](const topology::RdmaPort& port) { return port.state.value_or("") == "ACTIVE"; });
+  return active == ports.end() ? &ports.front() : &*active;
 }
 
 std::string source_of(topology::Source source, std::string_view what) {

@@ -54,7 +54,7 @@ std::vector<std::uint32_t> rails(const topology::Machine& machine);
 std::vector<std::uint32_t> unrecorded_rails(const topology::Machine& machine);
 // The rails, or where no RDMA device is recorded those by PCI ids: for what PCIe says of them.
 std::vector<std::uint32_t> bulk_nics(const topology::Machine& machine);
-// The first port of a NIC, if it has one.
+// The first active port of a NIC, else its first one, if it has any.
 const topology::RdmaPort* port_of(const topology::Machine& machine, std::uint32_t nic);
 std::string source_of(topology::Source source, std::string_view what);
 // GPUs and rails with their PCI functions, and the bridges above each, nearest first.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "doctor/cost.h"
+#include "doctor/nccl_settings.h"
 #include "doctor/rule.h"
 #include "render/words.h"
 
@@ -38,29 +39,33 @@ std::string_view to_string(Family family) {
     case Family::port: return "Ports";
     case Family::registration: return "Registration";
     case Family::cpu: return "CPUs and host memory";
-    case Family::gpu: return "GPUs and NVLink";
+    case Family::gpu: return "GPUs";
     case Family::files: return "Files and baselines";
     case Family::measured: return "Measured curves";
+    case Family::settings: return "Settings of jobs";
+    case Family::logs: return "Logs";
+    case Family::nvlink: return "NVLink";
+    case Family::nic: return "NICs";
   }
   return "";
 }
 
 int exit_code(const Verdict& verdict) {
-  if (verdict.ok) return 0;
+  if (verdict.ok) return verdict.whole ? 0 : 4;
   return verdict.worst == Level::broken ? 2 : 1;
 }
 
 std::string_view word(const Verdict& verdict) {
-  if (verdict.ok) return "ok";
+  if (verdict.ok) return verdict.whole ? "ok" : "unclear";
   return verdict.worst == Level::broken ? "broken" : "degraded";
 }
 
 std::vector<const Rule*> all_rules() {
   std::vector<const Rule*> out;
   // Causes before their effects: the port that is down before what follows from it.
-  for (const auto family :
-       {port_rules(), bond_rules(), pcie_rules(), iommu_rules(), registration_rules(), vm_rules(), placement_rules(),
-        roce_rules(), gpu_rules(), cpu_rules(), file_rules(), measured_rules()}) {
+  for (const auto family : {port_rules(), nic_rules(), bond_rules(), pcie_rules(), iommu_rules(), registration_rules(),
+                            vm_rules(), placement_rules(), roce_rules(), settings_rules(), nvlink_rules(), gpu_rules(),
+                            logs_rules(), cpu_rules(), file_rules(), measured_rules()}) {
     for (const auto& rule : family) out.push_back(&rule);
   }
   return out;
@@ -79,7 +84,8 @@ constexpr std::size_t kMaxOfOneRule = 64;
 
 // Families whose rules check rails, and those of them that check what GPUs do over rails.
 bool is_about_rails(Family family, bool has_gpus) {
-  if (family == Family::port || family == Family::roce) return true;
+  if (family == Family::port || family == Family::nic || family == Family::roce || family == Family::settings)
+    return true;
   return has_gpus && (family == Family::placement || family == Family::registration);
 }
 
@@ -138,6 +144,10 @@ void drop_explained(std::vector<Finding>& findings) {
 
 void conclude(Report& report) {
   report.verdict = {};
+  report.verdict.whole = report.unseen.empty() &&
+                         std::all_of(report.read.begin(), report.read.end(),
+                                     [](const auto& one) { return one.state == topology::ReadState::read; }) &&
+                         (!report.strict || unchecked_subjects(report).empty());
   std::stable_sort(report.findings.begin(), report.findings.end(), [](const Finding& a, const Finding& b) {
     if (a.level != b.level) return a.level < b.level;
     return a.loss_gbps.value_or(0) > b.loss_gbps.value_or(0);
@@ -154,6 +164,14 @@ void conclude(Report& report) {
 
 Report examine(const RuleInput& input) {
   Report report;
+  const auto subject = [&report](const Rule& rule) -> Coverage& {
+    const auto name = to_string(rule.family);
+    const auto found = std::find_if(report.coverage.begin(), report.coverage.end(),
+                                    [name](const Coverage& one) { return one.subject == name; });
+    if (found != report.coverage.end()) return *found;
+    const bool by_machine = rule.family != Family::files && rule.family != Family::measured;
+    return report.coverage.emplace_back(Coverage{std::string(name), 0, 0, by_machine});
+  };
   report.machine = input.machine().name;
   std::string hidden;
   if (const auto by_ids = unrecorded_rails(input.machine()); !by_ids.empty() && rails(input.machine()).empty())
@@ -166,6 +184,7 @@ Report examine(const RuleInput& input) {
       // A NIC that is there and not recorded is not the same as none.
       if (!hidden.empty() && is_about_rails(rule->family, !input.machine().gpus.empty())) {
         report.not_looked.push_back({std::string(rule->id), hidden});
+        ++subject(*rule).lacking;
       } else {
         ++report.absent;
       }
@@ -173,9 +192,11 @@ Report examine(const RuleInput& input) {
     }
     if (result.findings.empty() && !result.missing.empty()) {
       report.not_looked.push_back({std::string(rule->id), result.missing});
+      ++subject(*rule).lacking;
       continue;
     }
     ++report.rules;
+    ++subject(*rule).looked;
     if (!result.missing.empty()) report.not_looked.push_back({std::string(rule->id), "partly: " + result.missing});
     if (result.findings.size() > kMaxOfOneRule) result.findings.resize(kMaxOfOneRule);
     for (auto& finding : result.findings) {
@@ -221,7 +242,7 @@ std::string rules_page() {
     out += fmt::format("\n## {}\n\n{}.\n\n- **Costs:** {}\n- **Checks:** {}\n- **Fix:** {}\n- **Source:** {}\n",
                        rule.id, rule.title, rule.effect, rule.checks, rule.fix, rule.source);
   }
-  return out;
+  return out + nccl_settings_page();
 }
 
 }  // namespace fairway::doctor

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "topology/ids.h"
+#include "topology/output.h"
 
 // The doctor's report: findings, rules that lacked their input, and one verdict.
 namespace fairway::doctor {
@@ -65,20 +66,35 @@ struct NotLooked {
 struct Verdict {
   Level worst = Level::note;
   bool ok = true;                   // no finding of warning or worse
+  bool whole = true;                // all that was given was read, and there was something to check
   std::optional<double> loss_gbps;  // of the costliest finding: causes overlap, so losses do not add up
+};
+
+// How much of one subject - ports, PCIe, the IOMMU - was checked.
+struct Coverage {
+  std::string subject;
+  std::size_t looked = 0;
+  std::size_t lacking = 0;  // rules that lack their input altogether
+  bool by_machine = true;   // its input is the machine's; else a measurement's or a baseline's
 };
 
 struct Report {
   std::string machine;
   Verdict verdict;
-  std::vector<Finding> findings;  // broken first, then by loss
+  std::vector<topology::TextRead> read;  // what the report rests on
+  std::vector<std::string> unseen;       // why the machine itself could not be looked at
+  std::vector<Coverage> coverage;        // of subjects that this machine has
+  std::vector<Finding> findings;         // broken first, then by loss
   std::vector<NotLooked> not_looked;
   std::size_t rules = 0;   // rules that checked something
   std::size_t absent = 0;  // rules with nothing to check on this machine
+  bool strict = false;     // a subject of which nothing was checked makes it unclear
 };
 
-// 0 ok, 1 degraded, 2 broken.
+// 0 ok, 1 degraded, 2 broken, 4 unclear: nothing wrong was found, and not all that was given was read.
 int exit_code(const Verdict& verdict);
 std::string_view word(const Verdict& verdict);
+// The subjects of which nothing was checked although the machine has them.
+std::vector<std::string> unchecked_subjects(const Report& report);
 
 }  // namespace fairway::doctor

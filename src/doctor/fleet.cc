@@ -52,6 +52,53 @@ std::string shape_of(const Machine& machine) {
   return out;
 }
 
+// The kernel's options without those that name the node itself: its image, disk, addresses, and how it was booted over
+// the network (Warewulf, xCAT, Bright, MAAS, dracut, cloud-init).
+std::string shared_options(std::string_view line) {
+  static constexpr std::string_view kOwn[] = {"BOOT_IMAGE=",
+                                              "BOOTIF=",
+                                              "root=",
+                                              "rootflags=",
+                                              "resume=",
+                                              "initrd=",
+                                              "ip=",
+                                              "nameserver=",
+                                              "hostname=",
+                                              "systemd.hostname=",
+                                              "nodename=",
+                                              "wwid=",
+                                              "wwhost=",
+                                              "wwmac=",
+                                              "wwserver=",
+                                              "wwipaddr=",
+                                              "wwhostname=",
+                                              "xcatd=",
+                                              "MAC=",
+                                              "NODE=",
+                                              "SN=",
+                                              "cloud-config-url=",
+                                              "ds=",
+                                              "uuid=",
+                                              "console=",
+                                              "rd.iscsi",
+                                              "rd.luks",
+                                              "rd.lvm",
+                                              "rd.md",
+                                              "netroot=",
+                                              "ifname=",
+                                              "bootdev=",
+                                              "rd.neednet",
+                                              "iscsi_initiator=",
+                                              "systemd.machine_id=",
+                                              "crashkernel="};
+  std::string kept;
+  for (const auto word : topology::text::words(line)) {
+    const bool own = std::any_of(std::begin(kOwn), std::end(kOwn), [&](auto one) { return word.starts_with(one); });
+    if (!own) kept += (kept.empty() ? "" : " ") + std::string(word);
+  }
+  return kept;
+}
+
 }  // namespace
 
 std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const Case& one) {
@@ -118,8 +165,8 @@ std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const
     add(nic.name, "firmware", value_text(rdma.firmware));
     add(nic.name, "board", value_text(rdma.board_id));
     link(nic.name, topology::pci_of(machine, {NodeKind::nic, i}), false);
-    if (!rdma.ports.empty()) {
-      const auto& port = rdma.ports.front();
+    if (const auto* active = port_of(machine, i); active != nullptr) {
+      const auto& port = *active;
       add(nic.name, "state", value_text(port.state));
       add(nic.name, "rate", port.rate_gbps ? fmt::format("{:g} Gb/s", *port.rate_gbps) : "");
       add(nic.name, "link layer", value_text(port.link_layer));
@@ -141,15 +188,7 @@ std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const
                                     {"kernel.module.nvidia_peermem", "nvidia_peermem"},
                                     {"gpu.kernel_module", "GPU kernel module"}}) {
     auto value = one.facts.text(fact);
-    // Image, root and address differ on every node and do not matter.
-    if (std::string_view(fact) == "kernel.cmdline") {
-      std::string kept;
-      for (const auto word : topology::text::words(value)) {
-        if (!word.starts_with("BOOT_IMAGE=") && !word.starts_with("root=") && !word.starts_with("ip="))
-          kept += (kept.empty() ? "" : " ") + std::string(word);
-      }
-      value = kept;
-    }
+    if (std::string_view(fact) == "kernel.cmdline") value = shared_options(value);
     add("host", field, value);
   }
   return out;
@@ -239,9 +278,15 @@ Fleet compare_fleet(std::span<const Node> nodes) {
 }
 
 int exit_code(const Fleet& fleet, std::span<const Node> nodes) {
-  int code = fleet.deviations.empty() && fleet.undecided.empty() ? 0 : 1;
-  for (const auto& node : nodes) code = std::max(code, exit_code(node.report.verdict));
-  return code;
+  const bool nothing_compared = nodes.size() > 1 && fleet.compared == 0;
+  int code = fleet.deviations.empty() && fleet.undecided.empty() && !nothing_compared ? 0 : 1;
+  bool unclear = false;
+  for (const auto& node : nodes) {
+    const bool found = !node.report.verdict.ok;
+    if (found) code = std::max(code, exit_code(node.report.verdict));
+    unclear = unclear || (!found && !node.report.verdict.whole);
+  }
+  return code == 0 && unclear ? 4 : code;
 }
 
 }  // namespace fairway::doctor

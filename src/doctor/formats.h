@@ -23,6 +23,16 @@ std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std:
 Result<std::vector<Measurement>> read_bench(const topology::Machine& machine, std::string_view text,
                                             const std::string& name);
 
+// CUDA's p2pBandwidthLatencyTest, one way each; by PCI bus, since CUDA may number GPUs otherwise.
+std::vector<Measurement> read_p2p_test(const topology::Machine& machine, std::string_view text,
+                                       const std::string& name);
+// Between hosts or processes that the output does not name.
+std::vector<Measurement> read_osu(std::string_view text, const std::string& name);
+std::vector<Measurement> read_imb(std::string_view text, const std::string& name);
+std::vector<Measurement> read_ucx_perftest(std::string_view text, const std::string& name);
+std::vector<Measurement> read_iperf(std::string_view text, const std::string& name);
+std::vector<Measurement> read_nixlbench(std::string_view text, const std::string& name);
+
 // Sets the row's flow by its device, and by the GPU's number if it moved GPU memory.
 void place(const topology::Machine& machine, std::optional<std::uint32_t> gpu_ordinal, Measurement& row);
 

@@ -34,6 +34,16 @@ bool is_rate(double x) {
 
 }  // namespace
 
+namespace {
+
+// "[CUDA_ERROR_NOT_PERMITTED] operation not permitted in expression ..." and "ERROR: ..."
+bool is_nvbandwidth_error(std::string_view line) {
+  return line.find("[CUDA_ERROR_") != line.npos || line.find("CUDA_ERROR:") != line.npos ||
+         line.find("NVML_ERROR") != line.npos || text::trim(line).starts_with("ERROR");
+}
+
+}  // namespace
+
 bool looks_like_perftest(std::string_view content) {
   return content.find(" BW Test") != content.npos && content.find("#bytes") != content.npos;
 }
@@ -66,6 +76,7 @@ std::vector<Measurement> read_perftest(const topology::Machine& machine, std::st
       now.program = now.operation == Operation::write  ? "ib_write_bw"
                     : now.operation == Operation::read ? "ib_read_bw"
                                                        : "ib_send_bw";
+      now.both_ways = line.find("Bidirectional") != line.npos;
       now.gpu_memory = gpu_memory;
       gpu_memory = false;
       unit = 0;
@@ -96,7 +107,7 @@ std::vector<Measurement> read_perftest(const topology::Machine& machine, std::st
     if (!bytes || !iterations || !average || !is_rate(*average)) continue;
     auto row = now;
     row.bytes = *bytes;
-    row.gbps = *average * unit;
+    row.gbps = *average * unit * (now.both_ways ? 0.5 : 1);  // -b prints the sum of both ways
     row.where = fmt::format("{}:{}", name, number);
     place(machine, gpu, row);
     rows.push_back(std::move(row));
@@ -137,7 +148,7 @@ std::vector<Measurement> read_nccl_tests(std::string_view content, const std::st
 
 bool looks_like_nvbandwidth(std::string_view content) {
   return content.find("nvbandwidth") != content.npos || content.find("(row) -> GPU(column)") != content.npos ||
-         content.find("(row) <- GPU(column)") != content.npos;
+         content.find("(row) <- GPU(column)") != content.npos || content.find("(row) <-> GPU(column)") != content.npos;
 }
 
 std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std::string_view content,
@@ -146,6 +157,8 @@ std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std:
   bool in_table = false;
   bool from_cpu = false;
   bool reversed = false;
+  bool both_ways = false;
+  double share = 1;  // of the figure, one way
   bool by_kernel = false;
   std::vector<std::uint32_t> columns;
   std::size_t number = 0;
@@ -161,11 +174,25 @@ std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std:
   for (const auto line : text::lines(content)) {
     ++number;
     const auto words = text::words(line);
-    if (line.find("(column) bandwidth") != line.npos) {
+    if (is_nvbandwidth_error(line)) {
+      Measurement failed;
+      failed.program = "nvbandwidth";
+      failed.operation = Operation::copy;
+      failed.gpu_memory = failed.failed = true;
+      failed.problem = text::quote(text::trim(line), 160);
+      failed.where = fmt::format("{}:{}", name, number);
+      if (rows.empty() || !rows.back().failed) rows.push_back(std::move(failed));
+      continue;
+    }
+    if (line.find("(column)") != line.npos && line.find("bandwidth") != line.npos) {
       // "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)"; "<-": the column's memory goes to the row
       in_table = line.find("GB/s") != line.npos;
       from_cpu = line.find("CPU(row)") != line.npos;
-      reversed = line.find("<-") != line.npos;
+      // "<->": a copy the other way runs beside it. Totals are the sum of both; other tables name the measured copy
+      // alone.
+      both_ways = line.find("<->") != line.npos;
+      reversed = !both_ways && line.find("<-") != line.npos;
+      share = both_ways && line.find("Total") != line.npos ? 0.5 : 1;
       by_kernel = line.find(" SM ") != line.npos;
       columns.clear();
       continue;
@@ -193,8 +220,14 @@ std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std:
       row.program = "nvbandwidth";
       row.operation = Operation::copy;
       row.gpu_memory = true;
-      row.gbps = *gbs * 8;
+      row.gbps = *gbs * 8 * share;
+      row.both_ways = both_ways;
       row.where = fmt::format("{}:{}", name, number);
+      // What two copies at once reach is no rate of one: it is compared with no prediction.
+      if (both_ways) {
+        rows.push_back(std::move(row));
+        continue;
+      }
       const auto a = endpoint(from_cpu, *row_number, columns[i]);
       const auto b = endpoint(false, columns[i], columns[i]);
       if (a && b && !(*a == *b)) {

@@ -3,11 +3,14 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fairway/status.h"
 
 #include "doctor/facts.h"
+#include "doctor/measurement.h"
 #include "topology/machine.h"
+#include "topology/output.h"
 
 // Where facts come from. A reader records why it could not read what it could not; none needs root.
 namespace fairway::doctor {
@@ -16,12 +19,14 @@ namespace fairway::doctor {
 struct Case {
   topology::Machine machine;
   Facts facts;
+  std::vector<topology::TextRead> read;  // the texts or sources they are from, and what became of each
+  std::vector<Measurement> measured;     // rates that stand among the texts
 };
 
 // This machine. `environment`: the job's NCCL_* variables, read by the caller.
 Result<Case> look_around(const std::map<std::string, std::string>& environment);
-// A recording: what `fairway doctor --save` wrote, or anything that `fairway topo --from` reads. Other files in a
-// folder (lspci -vvv, /proc/cmdline, limits, dmesg, mlxconfig, nvidia-smi -q, environment) give facts.
+// A recording: what `fairway doctor --save` wrote, or anything that `fairway topo --from` reads, and outputs that give
+// facts alone (docs/doctor.md lists them). Fails if nothing of it is understood.
 Result<Case> read_case(const std::string& path);
 
 // What --save writes: the machine's snapshot and the facts, as JSON. unsupported if the build has no JSON.
@@ -34,15 +39,8 @@ void read_kernel_facts(const std::string& root, const topology::Machine& machine
 void read_pci_facts(const std::string& root, const topology::Machine& machine, Facts& facts);
 // The registers of one PCI function, from the bytes of its config file.
 void read_config_space(std::string_view bytes, const std::string& prefix, const std::string& where, Facts& facts);
-// The same from `lspci -vvv`, for all its functions; false if the text has no capabilities.
-bool read_lspci_capabilities(std::string_view text, const std::string& name, Facts& facts);
-// One of the other outputs, recognised by content; false if it is none of them.
+// Outputs of commands in a text, of which those that give facts are read; false if there are none.
 bool read_pasted(std::string_view text, const std::string& name, const topology::Machine& machine, Facts& facts);
-// nvidia-smi -q.
-bool read_gpu_query_full(std::string_view text, const std::string& name, const topology::Machine& machine,
-                         Facts& facts);
-// The kernel's log: its lines about GPUs.
-void read_kernel_log(std::string_view text, const std::string& name, Facts& facts);
 // What this machine's NIC drivers report: ethtool statistics, PFC, mlx5 bonds, devlink parameters.
 void read_link_facts(const topology::Machine& machine, Facts& facts);
 // By NVML, opened at run time.

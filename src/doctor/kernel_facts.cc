@@ -2,6 +2,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 
 #include "doctor/gather.h"
 #include "topology/file.h"
@@ -32,6 +33,27 @@ void read_limits(const std::string& root, Facts& facts) {
   read_pasted(*content, "/proc/self/limits", {}, facts);
 }
 
+// Whether this process has CAP_IPC_LOCK where it counts: in the first user namespace.
+void read_capabilities(const std::string& root, Facts& facts) {
+  constexpr std::uint64_t kIpcLock = 1ULL << 14U;  // capability.h: CAP_IPC_LOCK
+  const auto status = read_file(root + "/proc/self/status", 65536);
+  const auto map = read_file(root + "/proc/self/uid_map", 4096);
+  if (!status) return facts.miss("limit.ipc_lock", status.status().message());
+  for (const auto line : text::lines(*status)) {
+    if (!line.starts_with("CapEff:")) continue;
+    const auto words = map ? text::words(*map) : std::vector<std::string_view>{};
+    const bool first = words.size() == 3 && words[0] == "0" && words[1] == "0" && words[2] == "4294967295";
+    const bool has = (text::to_hex(text::trim(line.substr(7))).value_or(0) & kIpcLock) != 0;
+    facts.set("limit.ipc_lock", has && first ? "yes" : "no", "/proc/self/status, CapEff");
+  }
+}
+
+void read_shm(Facts& facts) {
+  struct statvfs shm {};
+  if (::statvfs("/dev/shm", &shm) != 0) return facts.miss("host.dev_shm", "there is no /dev/shm");
+  facts.set("host.dev_shm.bytes", std::to_string(static_cast<std::uint64_t>(shm.f_blocks) * shm.f_frsize), "/dev/shm");
+}
+
 void read_modules(const std::string& root, Facts& facts) {
   const auto folder = root + "/sys/module";
   const auto names = list_directory(folder, kMaxEntries);
@@ -44,7 +66,7 @@ void read_modules(const std::string& root, Facts& facts) {
   for (const auto& name : *names) {
     static const std::set<std::string> kOfInterest = {"nvidia",    "nvidia_peermem", "nv_peer_mem", "ib_core",
                                                       "ib_uverbs", "mlx5_ib",        "mlx5_core",   "rdma_rxe",
-                                                      "gdrdrv",    "amdgpu",         "efa"};
+                                                      "gdrdrv",    "amdgpu",         "efa",         "efa_nv_peermem"};
     if (!kOfInterest.contains(name)) continue;
     const auto version = read_file(folder + "/" + name + "/version", 4096);
     facts.set("kernel.module." + name, version ? std::string(text::trim(*version)) : "loaded", "/sys/module/" + name);
@@ -121,38 +143,15 @@ void read_kernel_facts(const std::string& root, const topology::Machine& machine
   take(root + "/proc/cmdline", "/proc/cmdline", "kernel.cmdline", facts);
   take(root + "/proc/sys/kernel/numa_balancing", "/proc/sys/kernel/numa_balancing", "kernel.numa_balancing", facts);
   read_limits(root, facts);
+  read_capabilities(root, facts);
+  if (root.empty()) read_shm(facts);
   read_modules(root, facts);
   read_huge_pages(root, facts);
   read_cpus(root, facts);
   read_interfaces(root, machine, facts);
-  // A recorded root may hold the log as a file.
-  for (const auto* path : {"/var/log/dmesg", "/dmesg.txt"}) {
-    const auto log =
-        root.empty() ? Result<std::string>(Status(ErrorCode::not_found, "")) : read_file(root + path, kMaxLog);
-    if (log) read_kernel_log(*log, path, facts);
-  }
-}
-
-void read_kernel_log(std::string_view content, const std::string& name, Facts& facts) {
-  facts.set("kernel.log", "read", name);
-  std::size_t number = 0;
-  for (const auto line : text::lines(content)) {
-    ++number;
-    // "NVRM: Xid (PCI:0000:1b:00): 79, pid=..., GPU has fallen off the bus."
-    const auto at = line.find("NVRM: Xid (PCI:");
-    if (at == line.npos) continue;
-    const auto bus_at = at + 15;
-    const auto close = line.find(')', bus_at);
-    if (close == line.npos) continue;
-    auto bus = std::string(line.substr(bus_at, close - bus_at));
-    if (bus.find('.') == std::string::npos) bus += ".0";
-    const auto parsed = topology::BusId::parse(bus);
-    const auto code =
-        line.size() > close + 2 ? text::leading_unsigned(text::trim(line.substr(close + 2))) : std::nullopt;
-    if (!parsed || !code) continue;
-    facts.set(fmt::format("kernel.xid.{}.{}", parsed->to_string(), *code),
-              text::quote(text::trim(line.substr(at)), 200), fmt::format("{}:{}", name, number));
-  }
+  if (root.empty()) return;
+  // A recorded root may hold the log.
+  if (const auto log = read_file(root + "/var/log/dmesg", kMaxLog)) read_pasted(*log, "/var/log/dmesg", machine, facts);
 }
 
 }  // namespace fairway::doctor

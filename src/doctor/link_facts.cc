@@ -1,3 +1,5 @@
+#include "doctor/link_facts.h"
+
 #include <algorithm>
 #include <set>
 
@@ -14,8 +16,10 @@ namespace {
 
 namespace text = topology::text;
 
-// mlx5's names; other drivers share some. What a port dropped, and why.
-const std::set<std::string>& statistics_of_interest() {
+}  // namespace
+
+// mlx5's names; other drivers share some.
+bool is_statistic_of_interest(const std::string& name) {
   static const std::set<std::string> kNames = {"rx_discards_phy",
                                                "tx_discards_phy",
                                                "rx_out_of_buffer",
@@ -27,15 +31,16 @@ const std::set<std::string>& statistics_of_interest() {
                                                "tx_pause_storm_error_events",
                                                "rx_missed_errors",
                                                "rx_dropped"};
-  return kNames;
+  return kNames.contains(name);
 }
+
+namespace {
 
 void read_interface(const std::string& name, Facts& facts) {
   const auto prefix = fmt::format("net.{}.", name);
   if (const auto statistics = ethtool_statistics(name)) {
     for (const auto& [key, value] : *statistics) {
-      if (statistics_of_interest().contains(key))
-        facts.set(prefix + "stat." + key, std::to_string(value), "ethtool -S " + name);
+      if (is_statistic_of_interest(key)) facts.set(prefix + "stat." + key, std::to_string(value), "ethtool -S " + name);
     }
   } else {
     facts.miss(prefix + "stat", statistics.status().message());

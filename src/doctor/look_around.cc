@@ -1,29 +1,77 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "doctor/gather.h"
+#include "doctor/outputs.h"
 #include "topology/discover.h"
+#include "topology/evidence.h"
 #include "topology/file.h"
-#include "topology/load.h"
+#include "topology/pci_ids.h"
 #include "topology/text.h"
 
 namespace fairway::doctor {
 
-constexpr std::size_t kMaxFiles = 1000;
-constexpr std::size_t kMaxBytes = 32U << 20;
+namespace {
+
+using topology::ReadState;
+using topology::TextRead;
+
+constexpr std::size_t kMaxCaseBytes = 33U << 20;
+
+// What this machine's sources gave. One that should have and did not is named.
+std::vector<TextRead> sources_of(const Case& found) {
+  const auto& machine = found.machine;
+  std::vector<TextRead> out;
+  TextRead tree{"/sys", "PCI devices, NUMA nodes, interfaces", ReadState::read,
+                fmt::format("{}, {}, {}", topology::text::count(machine.pci.size(), "PCI device"),
+                            topology::text::count(machine.numa_nodes.size(), "NUMA node"),
+                            topology::text::count(machine.interfaces.size(), "interface"))};
+  if (!topology::list_directory("/sys/bus/pci/devices", topology::kMaxPciDevices) && machine.pci.empty()) {
+    tree.state = ReadState::failed;
+    tree.gave = "bus/pci/devices is not there: neither GPUs nor NICs can be seen here";
+  }
+  out.push_back(std::move(tree));
+  const bool nvidia = std::any_of(machine.gpus.begin(), machine.gpus.end(), [&machine](const auto& gpu) {
+    return gpu.pci && machine.pci[gpu.pci.index].vendor_id.value_or(0) == topology::kVendorNvidia;
+  });
+  if (nvidia) {
+    const bool answers = machine.gpu_driver.known();
+    out.push_back({"NVML", "state of GPUs", answers ? ReadState::read : ReadState::failed,
+                   answers ? topology::text::count(machine.gpus.size(), "GPU")
+                           : "no NVIDIA driver answers here (libnvidia-ml.so.1), so GPUs are not checked"});
+  }
+  std::size_t functions = 0;
+  for (const auto& device : machine.pci) functions += topology::is_rdma_function(device) ? 1 : 0;
+  if (!machine.rdma.empty() || functions > 0) {
+    const bool seen = !machine.rdma.empty();
+    out.push_back({"/sys/class/infiniband", "RDMA devices", seen ? ReadState::read : ReadState::failed,
+                   seen ? topology::text::count(machine.rdma.size(), "RDMA device")
+                        : topology::text::count(functions, "RDMA function") +
+                              " on the bus and no RDMA device: driver, or container"});
+  }
+  return out;
+}
+
+// A file of `--save` has the machine; outputs give it and more.
+Result<topology::Evidence> evidence_at(const std::string& path, const std::string& content) {
+  return content.empty() ? topology::read_evidence(path) : topology::evidence_of(content, path);
+}
+
+}  // namespace
 
 Result<Case> look_around(const std::map<std::string, std::string>& environment) {
   auto machine = topology::discover();
   if (!machine) return machine.status();
-  Case found{std::move(*machine), {}};
+  Case found{std::move(*machine), {}, {}, {}};
   read_kernel_facts("", found.machine, found.facts);
   read_pci_facts("", found.machine, found.facts);
   read_nvml_facts(found.machine, found.facts);
   read_link_facts(found.machine, found.facts);
+  found.read = sources_of(found);
   // The log is a device, which needs root or an open kernel.dmesg_restrict; it is not worth a blocking read.
-  const auto log = topology::read_file("/var/log/dmesg", kMaxBytes);
-  if (log) {
-    read_kernel_log(*log, "/var/log/dmesg", found.facts);
-  } else {
+  const auto log = topology::read_file("/var/log/dmesg", kMaxCaseBytes);
+  if (!log || !read_pasted(*log, "/var/log/dmesg", found.machine, found.facts)) {
     found.facts.miss("kernel.log", "run `dmesg > dmesg.txt` as root and give its folder with --from, or look yourself");
   }
   read_environment(environment, "environment", found.machine, found.facts);
@@ -31,31 +79,44 @@ Result<Case> look_around(const std::map<std::string, std::string>& environment) 
 }
 
 Result<Case> read_case(const std::string& path) {
-  if (!topology::is_directory(path)) {
-    const auto content = topology::read_file(path, kMaxBytes);
-    if (content && is_case(*content)) return parse_case(*content, path);
-    auto machine = topology::load(path);
-    if (!machine) return machine.status();
-    Case found{std::move(*machine), {}};
-    // lspci -vvv alone is a machine and its registers.
-    if (content) read_lspci_capabilities(*content, std::string(topology::file_name(path)), found.facts);
-    return found;
+  std::string content;
+  const bool folder = topology::is_directory(path);
+  if (!folder) {
+    auto text = topology::read_file(path, kMaxCaseBytes);
+    if (!text) return text.status();
+    if (is_case(*text)) return parse_case(*text, path);
+    if (topology::text::trim(*text).empty()) return Status(ErrorCode::invalid_argument, path + ": the file is empty");
+    content = std::move(*text);
   }
-  auto machine = topology::load(path);
-  if (!machine) return machine.status();
-  Case found{std::move(*machine), {}};
-  if (topology::is_directory(path + "/sys") || topology::is_directory(path + "/proc")) {
+  auto evidence = evidence_at(path, content);
+  if (!evidence) return evidence.status();
+  Case found{std::move(evidence->machine), {}, {}, {}};
+  if (folder && (topology::is_directory(path + "/sys") || topology::is_directory(path + "/proc"))) {
     read_kernel_facts(path, found.machine, found.facts);
+    found.read.push_back({"proc/", "captured /proc and settings of /sys", ReadState::read,
+                          topology::text::count(found.facts.all().size(), "fact")});
     read_pci_facts(path, found.machine, found.facts);
   }
-  const auto names = topology::list_directory(path, kMaxFiles);
-  if (!names) return names.status();
-  for (const auto& name : *names) {
-    if (topology::is_directory(path + "/" + name)) continue;
-    const auto content = topology::read_file(path + "/" + name, kMaxBytes);
-    if (content) read_pasted(*content, name, found.machine, found.facts);
-  }
+  const Gathered to{found.machine, found.facts, found.measured};
+  for (auto& output : evidence->outputs) read_output(output, to);
+  join_facts(found.facts);
+  for (auto& one : topology::texts_of(*evidence)) found.read.push_back(std::move(one));
+  const bool any = std::any_of(found.read.begin(), found.read.end(),
+                               [](const TextRead& one) { return one.state == ReadState::read; });
+  if (!any && !evidence->described) return topology::not_described(*evidence, path);
   return found;
+}
+
+bool read_pasted(std::string_view text, const std::string& name, const topology::Machine& machine, Facts& facts) {
+  std::vector<Measurement> rates;
+  bool any = false;
+  for (auto& output : topology::cut_outputs(text, name)) {
+    if (is_measurement(output.kind)) continue;
+    read_output(output, {machine, facts, rates});
+    any = any || output.state == ReadState::read;
+  }
+  join_facts(facts);
+  return any;
 }
 
 }  // namespace fairway::doctor

@@ -87,27 +87,64 @@ bool is_program_output(std::string_view text) {
          looks_like_bench(text);
 }
 
+namespace {
+
+using topology::OutputKind;
+
+// One output of a program that measures.
+Result<std::vector<Measurement>> read_output_rows(const topology::Machine& machine, const topology::Output& output) {
+  const auto content = output.in_place();
+  const auto& name = output.file;
+  switch (output.kind) {
+    case OutputKind::perftest: return read_perftest(machine, content, name);
+    case OutputKind::nccl_tests: return read_nccl_tests(content, name);
+    case OutputKind::nvbandwidth: return read_nvbandwidth(machine, content, name);
+    case OutputKind::bench: return read_bench(machine, output.text, name);
+    case OutputKind::p2p_test: return read_p2p_test(machine, content, name);
+    case OutputKind::osu: return read_osu(content, name);
+    case OutputKind::imb: return read_imb(content, name);
+    case OutputKind::ucx_perftest: return read_ucx_perftest(content, name);
+    case OutputKind::iperf: return read_iperf(content, name);
+    case OutputKind::nixlbench: return read_nixlbench(content, name);
+    default: break;
+  }
+  return std::vector<Measurement>{};
+}
+
+}  // namespace
+
+Result<std::vector<Measurement>> read_rates_of(const topology::Machine& machine, const topology::Output& output) {
+  auto rows = read_output_rows(machine, output);
+  if (!rows) return rows;
+  if (rows->empty())
+    return Status(ErrorCode::invalid_argument,
+                  fmt::format("{}: {} without a measured rate", output.file, to_string(output.kind)));
+  const bool failed = std::all_of(rows->begin(), rows->end(), [](const auto& row) { return row.failed; });
+  // What perftest's errors mean the rules know.
+  if (failed && output.kind != OutputKind::perftest)
+    return Status(ErrorCode::invalid_argument, fmt::format("{}: the run of {} failed: {}", rows->front().where,
+                                                           to_string(output.kind), rows->front().problem));
+  return rows;
+}
+
 Result<std::vector<Measurement>> read_measurements(const topology::Machine& machine, std::string_view content,
                                                    const std::string& name, const MeasuredOptions& options) {
   std::vector<Measurement> rows;
-  if (looks_like_perftest(content)) {
-    rows = read_perftest(machine, content, name);
-  } else if (looks_like_nccl_tests(content)) {
-    rows = read_nccl_tests(content, name);
-  } else if (looks_like_nvbandwidth(content)) {
-    rows = read_nvbandwidth(machine, content, name);
-  } else if (looks_like_bench(content)) {
-    auto read = read_bench(machine, content, name);
+  bool any = false;
+  for (const auto& output : topology::cut_outputs(content, name)) {
+    if (!topology::is_measurement(output.kind) || output.kind == OutputKind::rows) continue;
+    any = true;
+    auto read = read_rates_of(machine, output);
     if (!read) return read.status();
-    rows = std::move(*read);
-  } else {
-    auto read = read_rows(machine, content, name, options);
-    if (read) return read;
-    return read.status().with_context(
-        name + " is neither output of perftest, nccl-tests, nvbandwidth or `fairway bench` nor a CSV of measured rows");
+    rows.insert(rows.end(), std::make_move_iterator(read->begin()), std::make_move_iterator(read->end()));
   }
-  if (rows.empty()) return Status(ErrorCode::invalid_argument, fmt::format("{}: has no measured row", name));
-  return rows;
+  if (any) return rows;
+  auto read = read_rows(machine, content, name, options);
+  if (read) return read;
+  return read.status().with_context(
+      name +
+      " is neither output of perftest, nccl-tests, nvbandwidth, p2pBandwidthLatencyTest, OSU's or Intel's MPI "
+      "benchmarks, ucx_perftest, iperf3, nixlbench or `fairway bench` nor a CSV of measured rows");
 }
 
 }  // namespace fairway::doctor

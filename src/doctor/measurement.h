@@ -10,6 +10,7 @@
 
 #include "predict/flow.h"
 #include "predict/measured.h"
+#include "topology/output.h"
 
 // Measured rates, read from the output of several programs.
 namespace fairway::doctor {
@@ -28,7 +29,8 @@ struct Measurement {
   std::uint64_t bytes = 0;      // of a message; 0: unknown
   std::uint32_t qps = 1;
   std::uint32_t mtu = 0;
-  double gbps = 0;             // Gb/s of payload
+  bool both_ways = false;      // bytes went the other way at the same time
+  double gbps = 0;             // Gb/s of payload, one way
   std::uint32_t max_read = 0;  // outstanding reads of a queue pair; 0: unknown
   bool failed = false;         // the run ended with the error in `problem`
   std::string problem;
@@ -40,8 +42,10 @@ struct MeasuredOptions {
 
 // Whether a text is the output of one of those programs, not a CSV or JSON of rows.
 bool is_program_output(std::string_view text);
-// Recognises perftest's, nccl-tests', nvbandwidth's and `fairway bench`'s outputs (text or JSON) and the CSV that
-// `fairway predict --measured` reads. invalid_argument names the file and what is understood.
+// The rates of one output of a program that measures. invalid_argument: it has none, or the run failed, with its words.
+Result<std::vector<Measurement>> read_rates_of(const topology::Machine& machine, const topology::Output& output);
+// Those of all such outputs in a text, or of the CSV that `fairway predict --measured` reads. invalid_argument names
+// the file and what is understood.
 Result<std::vector<Measurement>> read_measurements(const topology::Machine& machine, std::string_view text,
                                                    const std::string& name, const MeasuredOptions& options);
 

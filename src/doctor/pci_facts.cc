@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "doctor/gather.h"
+#include "doctor/outputs.h"
 #include "topology/file.h"
 #include "topology/text.h"
 
@@ -138,6 +138,7 @@ void read_pci_facts(const std::string& root, const topology::Machine& machine, F
     } else {
       facts.set(prefix + ".iommu_type", "none", folder + " has no iommu_group");
     }
+    if (read_link(root + folder + "/physfn")) facts.set(prefix + ".physfn", "yes", folder + "/physfn");
     if (const auto count = read_file(root + folder + "/sriov_numvfs", 256)) {
       facts.set(prefix + ".sriov_numvfs", std::string(text::trim(*count)), folder + "/sriov_numvfs");
     } else if (config) {
@@ -147,11 +148,13 @@ void read_pci_facts(const std::string& root, const topology::Machine& machine, F
   }
 }
 
-bool read_lspci_capabilities(std::string_view content, const std::string& name, Facts& facts) {
+// `lspci -vvv`, of all its functions.
+std::string read_lspci_capabilities(const topology::Output& output, const Gathered& to) {
+  auto& facts = to.facts;
   std::string prefix;
   std::string address;
-  bool any = false;
   bool refused = false;
+  bool extended = false;
   std::size_t number = 0;
   // "ReqRedir+" -> true, "ReqRedir-" -> false
   const auto flag = [](std::string_view line, std::string_view word) {
@@ -163,11 +166,11 @@ bool read_lspci_capabilities(std::string_view content, const std::string& name, 
     return at == line.npos ? std::nullopt : text::leading_unsigned(line.substr(at + word.size()));
   };
   std::set<std::string> listed;  // functions whose capabilities are there
-  for (const auto line : text::lines(content)) {
+  for (const auto line : text::lines(output.text)) {
     ++number;
     const auto words = text::words(line);
     if (words.empty()) continue;
-    const auto where = fmt::format("{}:{}", name, number);
+    const auto where = output.at(number);
     if (line.front() != ' ' && line.front() != '\t') {
       if (const auto bus = topology::BusId::parse(words[0])) {
         address = bus->to_string();
@@ -181,8 +184,10 @@ bool read_lspci_capabilities(std::string_view content, const std::string& name, 
       refused = true;
       facts.miss(prefix, where + ": capabilities were refused: lspci -vvv needs root");
     } else if (trimmed.starts_with("Capabilities:")) {
-      any = true;
       listed.insert(prefix);
+      // "[148 v1]": beyond the 256 bytes that a dump without root or an old one has
+      const auto close = trimmed.find_first_of(" ]", 15);
+      extended = extended || (close != trimmed.npos && close > 17);
     } else if (trimmed.starts_with("ACSCtl:")) {
       const unsigned control = (flag(trimmed, "SrcValid") ? 1U : 0U) | (flag(trimmed, "TransBlk") ? 2U : 0U) |
                                (flag(trimmed, "ReqRedir") ? 4U : 0U) | (flag(trimmed, "CmpltRedir") ? 8U : 0U) |
@@ -202,13 +207,21 @@ bool read_lspci_capabilities(std::string_view content, const std::string& name, 
       if (const auto bytes = number_after(trimmed, "MaxPayload "))
         facts.set(prefix + ".max_payload", std::to_string(*bytes), where);
     } else if (trimmed.starts_with("IOMMU group:")) {
+      facts.set(prefix + ".iommu_group", std::string(text::trim(trimmed.substr(12))), where);
       facts.miss(prefix + ".iommu_type",
                  where + " names the group and not its type: /sys/kernel/iommu_groups/*/type says it");
     }
   }
-  // A port without ACS redirects nothing.
-  for (const auto& one : listed) facts.set(one + ".acs", "0000", name + ": no ACS capability there");
-  return any || refused;
+  for (const auto& one : listed) {
+    if (extended) {
+      facts.set(one + ".acs", "0000", output.file + ": no ACS capability there");  // such a port redirects nothing
+    } else {
+      facts.miss(one + ".acs", output.file + ": it has no capabilities beyond 256 bytes, where ACS is");
+      facts.miss(one + ".ats", output.file + ": it has no capabilities beyond 256 bytes, where ATS is");
+    }
+  }
+  if (listed.empty()) return refused ? "capabilities refused: lspci -vvv needs root" : "";
+  return fmt::format("registers of {}", listed.size());
 }
 
 }  // namespace fairway::doctor

@@ -34,6 +34,9 @@ Result<std::string> write_case(const Case& one) {
   for (const auto& [name, seen] : one.facts.all()) facts[name] = {{"value", seen.value}, {"where", seen.where}};
   auto& missed = out["not_read"] = Json::object();
   for (const auto& [name, why] : one.facts.missed()) missed[name] = why;
+  auto& read = out["read"] = Json::array();
+  for (const auto& text : one.read)
+    read.push_back({{"where", text.where}, {"what", text.what}, {"state", to_string(text.state)}, {"gave", text.gave}});
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -53,7 +56,7 @@ Result<Case> parse_case(std::string_view text, const std::string& name) {
     if (!json.contains("machine")) return bad("\"machine\" is missing");
     auto machine = topology::read_snapshot(json["machine"].dump(), name);
     if (!machine) return machine.status();
-    Case one{std::move(*machine), {}};
+    Case one{std::move(*machine), {}, {}, {}};
     for (const char* key : {"facts", "not_read"}) {
       if (!json.contains(key) || !json[key].is_object()) return bad(fmt::format("\"{}\" is no object", key));
     }
@@ -61,6 +64,18 @@ Result<Case> parse_case(std::string_view text, const std::string& name) {
       one.facts.set(fact, seen.at("value").get<std::string>(), seen.at("where").get<std::string>());
     }
     for (const auto& [fact, why] : json["not_read"].items()) one.facts.miss(fact, why.get<std::string>());
+    // Records of before had none.
+    if (json.contains("read")) {
+      for (const auto& entry : json["read"]) {
+        const auto state = topology::read_state_from(entry.at("state").get<std::string>());
+        if (!state) return bad("\"read\" has a state that this version does not know");
+        one.read.push_back({entry.at("where").get<std::string>(), entry.at("what").get<std::string>(), *state,
+                            entry.at("gave").get<std::string>()});
+      }
+    } else {
+      one.read.push_back(
+          {name, "record of --save", topology::ReadState::read, fmt::format("{} facts", one.facts.all().size())});
+    }
     return one;
   } catch (const std::exception& error) {
     return bad(topology::text::quote(error.what(), 200));

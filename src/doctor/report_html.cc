@@ -20,6 +20,10 @@ figure{margin:1rem 0;overflow-x:auto}
 figure svg{max-width:100%;height:auto}
 h1 span{padding:.1em .5em;border-radius:.3em;color:#fff}
 .ok{background:#1a7f37;color:#fff}.degraded{background:#b35900;color:#fff}.broken{background:#c62828;color:#fff}
+.unclear{background:#5f6368;color:#fff}
+.read{display:grid;grid-template-columns:fit-content(14rem) fit-content(12rem) 1fr;gap:.15rem 1rem;margin:.6rem 0}
+.read>*{overflow-wrap:anywhere;min-width:0}.read .not{border-left:4px solid #b35900;padding-left:.4rem}
+@media(max-width:600px){.read{grid-template-columns:1fr}.read b{margin-top:.5rem}body{padding:0 .6rem}td{overflow-wrap:anywhere}}
 section{border-left:5px solid #888;padding:.2rem 1rem;margin:1rem 0}
 section.broken{border-color:#c62828;background:none;color:inherit}section.warning{border-color:#b35900}
 section h3{margin:.3rem 0}
@@ -115,12 +119,36 @@ std::string findings_of(const Report& report) {
   return out;
 }
 
+namespace {
+
+// What the verdict rests on.
+std::string read_of(const Report& report) {
+  std::string out;
+  std::string subjects;
+  for (const auto& one : unchecked_subjects(report)) subjects += (subjects.empty() ? "" : ", ") + one;
+  if (!subjects.empty()) out += fmt::format("<p>Nothing was checked of: {}.</p>\n", render::escape(subjects));
+  if (report.read.empty()) return out;
+  out += "<div class=\"read\">\n";
+  for (const bool read : {false, true}) {
+    for (const auto& one : report.read) {
+      if ((one.state == topology::ReadState::read) != read) continue;
+      out += fmt::format("<b{}>{}</b><span>{}</span><span>{}{}</span>\n", read ? "" : " class=\"not\"",
+                         render::escape(one.where), render::escape(one.what),
+                         read ? std::string() : fmt::format("{}: ", to_string(one.state)), render::escape(one.gave));
+    }
+  }
+  return out + "</div>\n";
+}
+
+}  // namespace
+
 std::string html_of(const topology::Machine& machine, const Report& report) {
   auto scene = render::picture(machine);
   colour(machine, report, scene);
   const auto name = report.machine.empty() ? "This machine" : report.machine;
   std::string body = fmt::format("<h1>{} <span class=\"{}\">{}</span></h1>\n<p>{}</p>\n", render::escape(name),
                                  word(report.verdict), word(report.verdict), render::escape(line_of(report)));
+  body += read_of(report);
   const auto picture = render::svg(scene, {.inside_page = true});
   body += fmt::format("<figure>\n{}</figure>\n", picture);
   body += findings_of(report);

@@ -22,11 +22,21 @@ Json number(const std::optional<double>& gbps) {
 Result<std::string> json_of(const topology::Machine& machine, const Report& report) {
   Json out;
   out["format"] = "fairway-doctor";
-  out["version"] = 1;
+  out["version"] = 2;
   out["machine"] = report.machine;
   out["verdict"] = word(report.verdict);
   out["exit_code"] = exit_code(report.verdict);
   out["loss_bits_per_second"] = number(report.verdict.loss_gbps);
+  auto& read = out["read"] = Json::array();
+  for (const auto& one : report.read)
+    read.push_back({{"where", one.where},
+                    {"what", one.what.empty() ? Json(nullptr) : Json(one.what)},
+                    {"state", to_string(one.state)},
+                    {"gave", one.gave}});
+  out["unseen"] = report.unseen;
+  auto& coverage = out["coverage"] = Json::array();
+  for (const auto& one : report.coverage)
+    coverage.push_back({{"subject", one.subject}, {"rules_looked", one.looked}, {"rules_lacking", one.lacking}});
   out["rules_looked"] = report.rules;
   out["rules_absent"] = report.absent;
   auto& findings = out["findings"] = Json::array();

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "doctor/reading.h"
 #include "doctor/report.h"
 #include "doctor/rule.h"
 
@@ -101,6 +102,52 @@ std::string sum_text(const Report& report) {
                      loss_text(*worst));
 }
 
+// "nothing wrong in what was read; 3 texts not understood; 7 of 41 rules checked"
+std::string clean_text(const Report& report) {
+  std::string out = "nothing wrong in what was read";
+  for (const auto& why : report.unseen) out += "; " + why;
+  if (const auto unread = unread_text(report); !unread.empty()) out += "; " + unread;
+  return out + "; " + rules_text(report);
+}
+
+// What the verdict rests on: what could not be read first.
+std::string read_block(const Report& report, const render::TextStyle& style, bool all) {
+  using topology::ReadState;
+  std::string out;
+  const auto rows = [&](bool read, std::size_t limit) {
+    std::size_t where = 0;
+    std::size_t what = 0;
+    std::size_t count = 0;
+    for (const auto& one : report.read) {
+      if ((one.state == ReadState::read) != read || ++count > limit) continue;
+      where = std::max(where, render::columns_of(one.where));
+      what = std::max(what, render::columns_of(one.what));
+    }
+    if (count == 0) return;
+    where = std::min<std::size_t>(where, 36);
+    what = std::min<std::size_t>(what, 28);
+    out += fmt::format("\n{}\n", read ? style.ink(Ink::faint, "read") : style.ink(Ink::poor, "not read"));
+    std::size_t shown = 0;
+    for (const auto& one : report.read) {
+      if ((one.state == ReadState::read) != read) continue;
+      if (++shown > limit) break;
+      const auto said = read ? one.gave : fmt::format("{}: {}", to_string(one.state), one.gave);
+      const auto left = fmt::format("  {}  {}  ", render::pad(render::cut(one.where, where), where),
+                                    render::pad(render::cut(one.what, what), what));
+      const auto room = style.columns > where + what + 30 ? style.columns - where - what - 6 : 60;
+      bool first = true;
+      for (const auto& line : render::wrap(said, room)) {
+        out += (first ? left : std::string(where + what + 6, ' ')) + line + "\n";
+        first = false;
+      }
+    }
+    if (count > limit) out += fmt::format("  and {} more (--all lists them)\n", count - limit);
+  };
+  rows(false, all ? report.read.size() : 24);
+  rows(true, all ? report.read.size() : 16);
+  return out;
+}
+
 }  // namespace
 
 std::string cost_text(const Finding& finding) {
@@ -114,9 +161,7 @@ std::string cost_text(const Finding& finding) {
 }
 
 std::string line_of(const Report& report) {
-  if (report.verdict.ok) {
-    return fmt::format("ok: {} checked, {} not checked", render::count(report.rules, "rule"), report.not_looked.size());
-  }
+  if (report.verdict.ok) return fmt::format("{}: {}", word(report.verdict), clean_text(report));
   // The cost may be another finding's.
   const auto& first = report.findings.front();
   const auto* worst = costliest(report);
@@ -126,12 +171,25 @@ std::string line_of(const Report& report) {
 
 std::string text_of(const Report& report, const render::TextStyle& style, bool all) {
   const auto notes = report.findings.size() - serious_of(report);
-  const auto ink = report.verdict.ok ? Ink::good : report.verdict.worst == Level::broken ? Ink::bad : Ink::poor;
+  const auto ink = report.verdict.ok && !report.verdict.whole ? Ink::fair
+                   : report.verdict.ok                        ? Ink::good
+                   : report.verdict.worst == Level::broken    ? Ink::bad
+                                                              : Ink::poor;
   std::string verdict = std::string(word(report.verdict));
-  std::string why = report.verdict.ok ? fmt::format("no problem found ({} checked, {} lack their input)",
-                                                    render::count(report.rules, "rule"), report.not_looked.size())
-                                      : sum_text(report);
+  std::string why =
+      report.verdict.ok ? clean_text(report) : fmt::format("{}; {}", sum_text(report), rules_text(report));
   std::string out = fmt::format("{}  {}: {}\n", style.ink(ink, verdict), report.machine, why);
+  if (!report.verdict.ok) {
+    for (const auto& one : report.unseen) out += fmt::format("    {}\n", one);
+  }
+  std::string subjects;
+  for (const auto& one : unchecked_subjects(report)) subjects += (subjects.empty() ? "" : ", ") + one;
+  if (!subjects.empty()) {
+    for (const auto& line :
+         render::wrap("nothing was checked of: " + subjects, style.columns > 20 ? style.columns - 6 : 80))
+      out += fmt::format("    {}\n", style.ink(Ink::faint, line));
+  }
+  out += read_block(report, style, all);
   std::size_t number = 0;
   for (const auto& finding : report.findings) {
     if (finding.level == Level::note) break;
@@ -188,7 +246,8 @@ std::string prom_of(const Report& report) {
     }
     return out;
   };
-  std::string out = "# HELP fairway_doctor_verdict 0 ok, 1 degraded, 2 broken\n# TYPE fairway_doctor_verdict gauge\n";
+  std::string out =
+      "# HELP fairway_doctor_verdict 0 ok, 1 degraded, 2 broken, 4 unclear\n# TYPE fairway_doctor_verdict gauge\n";
   out += fmt::format("fairway_doctor_verdict {}\n", exit_code(report.verdict));
   out += "# HELP fairway_doctor_findings Findings by level\n# TYPE fairway_doctor_findings gauge\n";
   for (const auto level : {Level::broken, Level::warning, Level::note}) {
@@ -200,6 +259,14 @@ std::string prom_of(const Report& report) {
       "# HELP fairway_doctor_rules_not_looked Rules that lacked their input\n# TYPE fairway_doctor_rules_not_looked "
       "gauge\n";
   out += fmt::format("fairway_doctor_rules_not_looked {}\n", report.not_looked.size());
+  out += "# HELP fairway_doctor_rules_looked Rules that checked something\n# TYPE fairway_doctor_rules_looked gauge\n";
+  out += fmt::format("fairway_doctor_rules_looked {}\n", report.rules);
+  out +=
+      "# HELP fairway_doctor_texts_not_read Texts and sources that were not read\n# TYPE "
+      "fairway_doctor_texts_not_read gauge\n";
+  out += fmt::format("fairway_doctor_texts_not_read {}\n",
+                     std::count_if(report.read.begin(), report.read.end(),
+                                   [](const auto& one) { return one.state != topology::ReadState::read; }));
   if (report.findings.empty()) return out;
   // `number` tells findings of one rule apart.
   out +=

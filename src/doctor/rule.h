@@ -55,7 +55,11 @@ enum class Family : std::uint8_t {
   cpu,
   gpu,
   files,
-  measured
+  measured,
+  settings,
+  logs,
+  nvlink,
+  nic
 };
 std::string_view to_string(Family family);
 
@@ -83,6 +87,10 @@ std::span<const Rule> cpu_rules();
 std::span<const Rule> gpu_rules();
 std::span<const Rule> file_rules();
 std::span<const Rule> measured_rules();
+std::span<const Rule> settings_rules();
+std::span<const Rule> logs_rules();
+std::span<const Rule> nvlink_rules();
+std::span<const Rule> nic_rules();
 std::vector<const Rule*> all_rules();
 const Rule* find_rule(std::string_view id);
 

@@ -95,6 +95,13 @@ Result<Explanation> Introspection::explain(PeerId id) {
 
 Result<Explanation> Introspection::explain(TransferId id) {
   Explanation out;
+  std::optional<PeerId> peer;
+  workers_.call_all([&](Worker& owner) {
+    const auto entry = peer ? std::nullopt : owner.history(id);
+    const auto current = peer || entry ? std::nullopt : owner.in_flight(id);
+    if (entry || current) peer = entry ? entry->peer : current->peer;
+  });
+  if (peer) look_at_machine(*peer, out);  // before it says that there are no figures
   bool found = false;
   workers_.call_all([&](Worker& owner) {
     if (found) return;

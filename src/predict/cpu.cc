@@ -11,11 +11,12 @@
 namespace fairway::predict {
 namespace {
 
-constexpr topology::NameTable<CpuKind, 11> kNames{{{CpuKind::unknown, "an unknown CPU"},
+constexpr topology::NameTable<CpuKind, 12> kNames{{{CpuKind::unknown, "an unknown CPU"},
                                                    {CpuKind::intel_old, "Xeon up to Broadwell"},
                                                    {CpuKind::intel_skylake, "Xeon Skylake to Ice Lake"},
                                                    {CpuKind::intel_sapphire, "Xeon Sapphire Rapids"},
-                                                   {CpuKind::intel_emerald, "Xeon Emerald Rapids or newer"},
+                                                   {CpuKind::intel_emerald, "Xeon Emerald Rapids"},
+                                                   {CpuKind::intel_granite, "Xeon 6"},
                                                    {CpuKind::amd_zen12, "EPYC 7001 or 7002"},
                                                    {CpuKind::amd_zen34, "EPYC 7003 or 9004"},
                                                    {CpuKind::amd_zen5, "EPYC 9005"},
@@ -34,8 +35,8 @@ constexpr auto kWords = std::to_array<std::pair<std::string_view, CpuKind>>({
     {"spr", CpuKind::intel_sapphire},
     {"emerald", CpuKind::intel_emerald},
     {"emr", CpuKind::intel_emerald},
-    {"granite", CpuKind::intel_emerald},
-    {"gnr", CpuKind::intel_emerald},
+    {"granite", CpuKind::intel_granite},
+    {"gnr", CpuKind::intel_granite},
     {"naples", CpuKind::amd_zen12},
     {"rome", CpuKind::amd_zen12},
     {"milan", CpuKind::amd_zen34},
@@ -47,21 +48,33 @@ constexpr auto kWords = std::to_array<std::pair<std::string_view, CpuKind>>({
     {"zhaoxin", CpuKind::zhaoxin},
 });
 
-// CPUID's display family and model, as /proc/cpuinfo prints them.
+// CPUID's display family and model, as /proc/cpuinfo prints them. Servers alone are listed: desktops of the same family
+// have other memory and other root complexes, and what is not listed is unknown.
 CpuKind by_number(std::string_view vendor, std::uint32_t family, std::uint32_t model) {
   if (vendor == "GenuineIntel" && family == 6) {
     switch (model) {
+      case 0x2d:  // Sandy Bridge-EP
+      case 0x3e:  // Ivy Bridge-EP
+      case 0x3f:  // Haswell-EP
+      case 0x4f:  // Broadwell-EP
+      case 0x56: return CpuKind::intel_old;
       case 0x55:
       case 0x6a:
       case 0x6c: return CpuKind::intel_skylake;
       case 0x8f: return CpuKind::intel_sapphire;
-      default: return model > 0x8f ? CpuKind::intel_emerald : model < 0x55 ? CpuKind::intel_old : CpuKind::unknown;
+      case 0xcf: return CpuKind::intel_emerald;
+      case 0xad:
+      case 0xae:
+      case 0xaf: return CpuKind::intel_granite;
+      default: return CpuKind::unknown;
     }
   }
   if (vendor == "AuthenticAMD") {
-    if (family == 0x17) return CpuKind::amd_zen12;
-    if (family == 0x19) return CpuKind::amd_zen34;
-    if (family >= 0x1a) return CpuKind::amd_zen5;
+    if (family == 0x17) return model == 0x01 || model == 0x31 ? CpuKind::amd_zen12 : CpuKind::unknown;
+    // Milan, Genoa, Bergamo and Siena
+    if (family == 0x19)
+      return model == 0x01 || model == 0x11 || (model >= 0xa0 && model <= 0xaf) ? CpuKind::amd_zen34 : CpuKind::unknown;
+    if (family == 0x1a) return model <= 0x1f ? CpuKind::amd_zen5 : CpuKind::unknown;
   }
   return CpuKind::unknown;
 }
@@ -88,10 +101,13 @@ CpuKind by_name(std::string_view name) {
     if (number[0] == '9') return number[3] == '5' ? CpuKind::amd_zen5 : CpuKind::amd_zen34;
     return number[3] <= '2' ? CpuKind::amd_zen12 : CpuKind::amd_zen34;
   }
+  // Xeon E and W are desktops' and workstations'.
+  const bool scalable = has("platinum") || has("gold") || has("silver") || has("bronze") || has(" max ");
   if (has("xeon")) {
     if (number.empty() || has(" v2") || has(" v3") || has(" v4"))
       return number.empty() ? CpuKind::unknown : CpuKind::intel_old;
-    if (number[0] == '6' && (has("xeon(r) 6") || has("xeon 6"))) return CpuKind::intel_emerald;
+    if (number[0] == '6' && (has("xeon(r) 6") || has("xeon 6"))) return CpuKind::intel_granite;
+    if (!scalable) return CpuKind::unknown;
     switch (number[1]) {
       case '1':
       case '2':
@@ -111,6 +127,10 @@ CpuKind by_name(std::string_view name) {
 CpuKind cpu_kind(const topology::Machine& machine) {
   for (const auto& package : machine.packages) {
     const auto vendor = package.vendor.value_or("");
+    // Ryzen and Threadripper share EPYC's families.
+    const bool other_amd =
+        vendor == "AuthenticAMD" && package.model && package.model->find("EPYC") == std::string::npos;
+    if (other_amd) return CpuKind::unknown;
     if (package.family && package.model_number) {
       const auto kind = by_number(vendor, *package.family, *package.model_number);
       if (kind != CpuKind::unknown) return kind;
@@ -152,7 +172,8 @@ ConstantId across_sockets(CpuKind kind) {
     case CpuKind::intel_old: return ConstantId::sys_intel_old;
     case CpuKind::intel_skylake: return ConstantId::sys_intel_skylake;
     case CpuKind::intel_sapphire: return ConstantId::sys_intel_sapphire;
-    case CpuKind::intel_emerald: return ConstantId::sys_intel_emerald;
+    case CpuKind::intel_emerald:
+    case CpuKind::intel_granite: return ConstantId::sys_intel_emerald;
     case CpuKind::amd_zen12: return ConstantId::sys_amd_zen12;
     case CpuKind::amd_zen34: return ConstantId::sys_amd_zen34;
     case CpuKind::amd_zen5: return ConstantId::sys_amd_zen5;

@@ -15,7 +15,8 @@ enum class CpuKind : std::uint8_t {
   intel_old,       // up to Broadwell
   intel_skylake,   // Skylake, Cascade Lake, Ice Lake
   intel_sapphire,  // Sapphire Rapids
-  intel_emerald,   // Emerald Rapids, Granite Rapids and newer
+  intel_emerald,   // Emerald Rapids
+  intel_granite,   // Xeon 6: Granite Rapids, Sierra Forest
   amd_zen12,       // EPYC 7001, 7002
   amd_zen34,       // EPYC 7003, 9004
   amd_zen5,        // EPYC 9005

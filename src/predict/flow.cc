@@ -19,6 +19,19 @@ Status no_such(std::string_view input, std::string_view kind, std::size_t count)
   return {ErrorCode::not_found, fmt::format("'{}': this machine has {} 0 to {}", text::quote(input), kind, count - 1)};
 }
 
+// Numbers may have gaps, of a GPU that is lost or of a part of a machine.
+template <class Devices, class Number>
+Status no_such_number(std::string_view input, std::string_view kind, const Devices& devices, Number number) {
+  bool whole = true;
+  std::string list;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    whole = whole && number(devices[i]) == i;
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", number(devices[i]));
+  }
+  if (whole) return no_such(input, kind, devices.size());
+  return {ErrorCode::not_found, fmt::format("'{}': this machine has {} {}", text::quote(input), kind, list)};
+}
+
 Result<Endpoint> nic_endpoint(const topology::Machine& machine, std::string_view input, std::uint32_t index,
                               std::string_view leg) {
   Endpoint endpoint{EndpointKind::nic, index, {}};
@@ -64,14 +77,15 @@ Result<Endpoint> parse_endpoint(const topology::Machine& machine, std::string_vi
   if (leg.empty()) {
     if (const auto n = number_after("gpu")) {
       const auto gpu = topology::find_gpu(machine, *n);
-      if (!gpu) return no_such(input, "GPUs", machine.gpus.size());
+      if (!gpu) return no_such_number(input, "GPUs", machine.gpus, [](const auto& one) { return one.ordinal; });
       return Endpoint{EndpointKind::gpu, gpu.index, {}};
     }
     auto n = number_after("numa");
     if (!n) n = number_after("host");
     if (n) {
       const auto numa = topology::find_numa(machine, *n);
-      if (!numa) return no_such(input, "NUMA nodes", machine.numa_nodes.size());
+      if (!numa)
+        return no_such_number(input, "NUMA nodes", machine.numa_nodes, [](const auto& one) { return one.os_index; });
       return Endpoint{EndpointKind::host_memory, numa.index, {}};
     }
   }

@@ -112,14 +112,28 @@ double payload_share(std::uint32_t mtu, bool infiniband) {
   return mtu / (mtu + overhead);
 }
 
+// What InfiniBand's line coding leaves of the rate that the kernel prints, which is the line's: 8b/10b up to QDR,
+// 64b/66b of FDR. From EDR on the rate is the data's. (RoCE of 40 Gb/s is named QDR too, and has no such coding.)
+double line_coding(std::string_view speed) {
+  if (speed == "SDR" || speed == "DDR" || speed == "QDR") return 8.0 / 10;
+  if (speed == "FDR" || speed == "FDR10") return 64.0 / 66;
+  return 1;
+}
+
 WireFacts wire_facts(const Machine& machine, std::uint32_t index, const Conditions& conditions) {
   const auto& nic = machine.nics[index];
   WireFacts facts;
+  double coding = 1;
   std::optional<std::uint32_t> mtu = conditions.mtu;
   if (nic.rdma) {
-    for (const auto& port : machine.rdma[nic.rdma.index].ports) {
+    const auto& ports = machine.rdma[nic.rdma.index].ports;
+    const bool any_active =
+        std::any_of(ports.begin(), ports.end(), [](const auto& port) { return port.state.value_or("") == "ACTIVE"; });
+    for (const auto& port : ports) {
+      if (any_active && port.state.value_or("") != "ACTIVE") continue;
       if (port.link_layer) facts.infiniband = *port.link_layer == "InfiniBand";
       if (!mtu && port.active_mtu) mtu = *port.active_mtu;
+      if (facts.infiniband) coding = line_coding(port.speed_name.value_or(""));
     }
   }
   if (!mtu && !facts.infiniband) {
@@ -129,15 +143,12 @@ WireFacts wire_facts(const Machine& machine, std::uint32_t index, const Conditio
       if (!interface) continue;
       const auto& bytes = machine.interfaces[interface.index].mtu;
       if (!bytes || mtu) continue;
-      // RoCE uses the largest of its MTUs that fits into the interface's.
-      for (const std::uint32_t size : {4096U, 2048U, 1024U, 512U, 256U}) {
-        if (!mtu && *bytes >= size + 60) mtu = size;
-      }
+      mtu = topology::roce_mtu(*bytes);
     }
   }
   facts.mtu_assumed = !mtu;
   facts.mtu = mtu.value_or(4096);
-  const double share = payload_share(facts.mtu, facts.infiniband);
+  const double share = coding * payload_share(facts.mtu, facts.infiniband);
   facts.payload = Range::exactly(share);
   if (facts.mtu_assumed && !facts.infiniband) facts.payload.low = payload_share(1024, false);
   return facts;

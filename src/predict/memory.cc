@@ -25,6 +25,7 @@ Range channels_gbs(const topology::Machine& machine, CpuKind cpu) {
     case CpuKind::intel_skylake: return {128, 140.8, 204.8};     // 6 x 2666 to 8 x 3200 (Ice Lake)
     case CpuKind::intel_sapphire: return {281.6, 307.2, 307.2};  // 8 x DDR5-4400 to 4800
     case CpuKind::intel_emerald: return {307.2, 358.4, 409.6};   // 8 x 5600
+    case CpuKind::intel_granite: return {409.6, 614.4, 844.8};   // 8 or 12 x 6400, 12 x 8800 (MRDIMM)
     case CpuKind::amd_zen12: return {170.6, 204.8, 204.8};       // 8 x DDR4-2666 to 3200
     case CpuKind::amd_zen34:                                     // Milan has 8 x DDR4-3200, Genoa 12 x DDR5-4800
       return named("EPYC 7")   ? Range::exactly(204.8)
@@ -36,8 +37,9 @@ Range channels_gbs(const topology::Machine& machine, CpuKind cpu) {
     case CpuKind::zhaoxin: return Range::exactly(kUnbounded);
     case CpuKind::unknown: break;
   }
-  // The mean of Ice Lake's and Milan's 204.8, Sapphire Rapids' 307.2 and Emerald Rapids' 358.4.
-  return {200, 290, 460.8};
+  // From a desktop's two channels to Turin's twelve; expected is the mean of Ice Lake's and Milan's 204.8, Sapphire
+  // Rapids' 307.2 and Emerald Rapids' 358.4, the usual servers.
+  return {40, 290, 614.4};
 }
 
 }  // namespace
@@ -47,9 +49,13 @@ void Planner::make_memories() {
   if (!std::isfinite(socket.expected)) return;  // the channels of such sockets are unknown
   for (std::uint32_t i = 0; i < machine_.numa_nodes.size(); ++i) {
     const auto package = machine_.numa_nodes[i].package;
+    // Memory without CPUs (CXL, HBM, a GPU's) has channels of its own, which are unknown.
+    const auto memory_alone = [](const topology::NumaNode& node) { return node.cpus && node.cpus->empty(); };
+    if (memory_alone(machine_.numa_nodes[i])) continue;
     // The nodes of a socket share its channels. Without recorded sockets each node is one.
-    const auto sharing = std::count_if(machine_.numa_nodes.begin(), machine_.numa_nodes.end(),
-                                       [&](const auto& other) { return package && other.package == package; });
+    const auto sharing = std::count_if(machine_.numa_nodes.begin(), machine_.numa_nodes.end(), [&](const auto& other) {
+      return package && other.package == package && !memory_alone(other);
+    });
     const double part = 1.0 / static_cast<double>(std::max<std::ptrdiff_t>(sharing, 1));
     Range gbs;
     for (const auto level : kLevels) gbs.set(level, socket.at(level) * part);

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "predict/odds.h"
-#include "topology/unrecorded.h"
 
 namespace fairway::predict {
 
@@ -241,13 +240,15 @@ void Planner::add_memory_to_nic(Plan& plan, const Endpoint& memory, std::uint32_
                   how.ordering == Ordering::strict ? Range::exactly(1) : kOnlyBelow);
     }
     // Host memory on Emerald Rapids too: 16 in place of 40 GB/s.
-    if (!reads && cpu_ == CpuKind::intel_emerald && how.ordering == Ordering::strict) {
+    if (!reads && (cpu_ == CpuKind::intel_emerald || cpu_ == CpuKind::intel_granite) &&
+        how.ordering == Ordering::strict) {
       add_ceiling(plan, ConstantId::strict, "strict ordering in an Emerald Rapids root complex");
     }
     plan.latency_us = plan.latency_us + constants_[ConstantId::latency_host];
     plan.path = to_host(device, place);
     return;
   }
+  if (add_memory_by_c2c(plan, memory, nic, reads)) return;
   plan.path = path_class(place, device);
   const auto crossing = crossing_class(place, device).kind;
   const bool through_root = crossing == PathKind::phb || crossing == PathKind::node || crossing == PathKind::sys;
@@ -260,75 +261,6 @@ void Planner::add_memory_to_nic(Plan& plan, const Endpoint& memory, std::uint32_
         "a NIC reads GPUs before Ampere slowly through a root complex: staging in host memory may be faster");
   }
   add_latency(plan, plan.path);
-}
-
-void Planner::add_between_gpus(Plan& plan, std::uint32_t a, std::uint32_t b, const Conditions& how) const {
-  const NodeRef from{NodeKind::gpu, a};
-  const NodeRef to{NodeKind::gpu, b};
-  plan.path = path_class(from, to);
-  add_latency(plan, plan.path);
-  if (plan.path.kind == PathKind::nvlink || plan.path.kind == PathKind::xgmi) {
-    const auto constant = plan.path.kind == PathKind::xgmi           ? ConstantId::xgmi
-                          : how.by_kernel                            ? ConstantId::nvlink_sm
-                          : nvlink_generation(machine_, a) - 1U < 2U ? ConstantId::nvlink_copy_old
-                                                                     : ConstantId::nvlink_copy;
-    const auto links = paths_.direct(from, to);
-    if (links.size() == 1 && paths_.edges()[links[0].edge].gbs) {
-      plan.terms.push_back({of_edge_[links[0].edge] + (links[0].down ? 1U : 0U), constant, Range::exactly(1), {}});
-      return;
-    }
-    if (plan.path.kind == PathKind::nvlink && links.empty() && of_fabric_.contains(from) && of_fabric_.contains(to)) {
-      plan.terms.push_back({of_fabric_.at(from), constant, Range::exactly(1), {}});
-      plan.terms.push_back({of_fabric_.at(to) + 1, constant, Range::exactly(1), {}});
-      return;
-    }
-    // Only its class is known, or it is listed in parts: links x the rate of one link of its generation.
-    const Range link = plan.path.kind == PathKind::xgmi ? Range{50, 64, 76.8} : nvlink_gbs(machine_, a);
-    add_ceiling(plan, constant, "the links between the two", link * plan.path.links);
-    return;
-  }
-  if (const auto links = topology::unrecorded_gpu_links(machine_); !links.empty()) {
-    plan.notes.push_back(
-        fmt::format("{} not recorded: GPUs of this model have it and the source does not say so", links));
-    return;
-  }
-  const auto crossing = crossing_class(from, to).kind;
-  const bool through_root = crossing == PathKind::phb || crossing == PathKind::node || crossing == PathKind::sys;
-  add_tree(plan, from, to, ConstantId::pcie_dma,
-           through_root && cuts_packets() ? ConstantId::pcie_64_bytes : ConstantId::pcie_dma);
-  // GPUs write with relaxed ordering of their own.
-  add_crossing(plan, from, to, Ordering::relaxed);
-  for (const auto& peer : machine_.peers) {
-    if (peer.from.index == a && peer.to.index == b && peer.write.known() && !*peer.write) {
-      plan.notes.push_back(fmt::format("the driver refuses this access ({}): it goes through host memory",
-                                       peer.refusal.value_or("no reason given")));
-    }
-  }
-}
-
-void Planner::add_host_copy(Plan& plan, const Endpoint& from, const Endpoint& to) const {
-  const bool out = from.kind == EndpointKind::gpu;
-  const auto gpu = node_of(out ? from : to);
-  const auto numa = node_of(out ? to : from);
-  plan.latency_us = plan.latency_us + constants_[ConstantId::latency_host];
-  plan.path = to_host(gpu, numa);
-  for (const auto node : {numa, NodeRef{NodeKind::package, machine_.numa_nodes[numa.index].package.index}}) {
-    const auto links = paths_.direct(out ? gpu : node, out ? node : gpu);
-    if (links.empty() || !paths_.edges()[links[0].edge].gbs) continue;
-    plan.terms.push_back({of_edge_[links[0].edge] + (links[0].down ? 1U : 0U), ConstantId::c2c, Range::exactly(1), {}});
-    return;
-  }
-  const auto place = of_assumed_.find(gpu);
-  double raw = 0;
-  if (const auto steps = paths_.tree(gpu, numa); steps && !steps->empty()) {
-    raw = resources_[of_edge_[steps->front().edge]].gbs.expected;
-  } else if (place != of_assumed_.end()) {
-    raw = resources_[place->second].gbs.expected;
-  }
-  const auto constant = raw > 40 ? ConstantId::pcie_copy : ConstantId::pcie_copy_old;
-  add_tree(plan, node_of(from), node_of(to), constant, constant);
-  add_socket_to_memory(plan, gpu, numa);
-  add_memory(plan, numa, ConstantId::memory_copy);
 }
 
 Result<Plan> Planner::plan(const Flow& flow) const {

@@ -71,6 +71,13 @@ class Planner {
   void add_port(Plan& plan, const Endpoint& nic, bool receives, const Conditions& how) const;
   void add_loop(Plan& plan, std::uint32_t nic, const Conditions& how) const;
   void add_between_gpus(Plan& plan, std::uint32_t a, std::uint32_t b, const Conditions& how) const;
+  // NVLink-C2C between a GPU and its CPU's memory; `out`: from the GPU. False where none is recorded.
+  bool add_c2c(Plan& plan, topology::NodeRef gpu, topology::NodeRef numa, bool out) const;
+  // Between a NIC and GPU memory that its CPU reaches by NVLink-C2C: like host memory, by the NIC's own root port.
+  // False where the two meet in a PCIe switch, or without C2C.
+  bool add_memory_by_c2c(Plan& plan, const Endpoint& memory, std::uint32_t nic, bool reads) const;
+  // Between two GPUs without peer access: out to host memory and in again.
+  void add_staged_gpus(Plan& plan, std::uint32_t a, std::uint32_t b) const;
   void add_host_copy(Plan& plan, const Endpoint& from, const Endpoint& to) const;
   void add_tree(Plan& plan, topology::NodeRef from, topology::NodeRef to, ConstantId up, ConstantId down) const;
   void add_crossing(Plan& plan, topology::NodeRef a, topology::NodeRef b, Ordering ordering) const;

@@ -16,6 +16,18 @@ std::string trimmed(const Fact<std::string>& value) {
   return std::string(topology::text::trim(text));
 }
 
+// What a counter of the InfiniBand specification (PortCounters) ends at, by its name; 0 for those of 64 bits.
+std::uint64_t most_of(std::string_view name) {
+  if (name == "local_link_integrity_errors" || name == "excessive_buffer_overrun_errors") return 15;
+  if (name == "link_downed" || name == "link_error_recovery" || name == "port_rcv_remote_physical_errors" ||
+      name == "port_xmit_constraint_errors" || name == "port_rcv_constraint_errors")
+    return name == "port_rcv_remote_physical_errors" ? 0xffff : 0xff;
+  if (name == "symbol_error" || name == "port_rcv_errors" || name == "port_rcv_switch_relay_errors" ||
+      name == "port_xmit_discards" || name == "VL15_dropped")
+    return 0xffff;
+  return name == "port_xmit_wait" ? 0xffffffff : 0;
+}
+
 class HcaText {
  public:
   explicit HcaText(const TextStyle& style) : style_(style) {}
@@ -56,7 +68,8 @@ class HcaText {
     out_ += fmt::format("  {}\n", title);
     for (const topology::Counter& counter : counters) {
       // Counters of few bits stop at their maximum: the true number is unknown.
-      const bool is_stuck = counter.value == 0xff || counter.value == 0xffff || counter.value == 0xffffffff;
+      const auto most = most_of(counter.name);
+      const bool is_stuck = most != 0 && counter.value == most;
       out_ += fmt::format("    {} {}{}\n", pad(counter.name, 34), counter.value,
                           is_stuck ? "  (at its end: this or more)" : "");
     }
@@ -123,7 +136,7 @@ std::string hca_text(const topology::Machine& machine, const RdmaDevice& device,
     if (!nic.rdma || &machine.rdma[nic.rdma.index] != &device) continue;
     if (nic.bond) {
       const topology::Bond& bond = machine.bonds[nic.bond.index];
-      const auto one = topology::bond_one_flow_gbps(bond);
+      const auto one = topology::bond_one_flow_gbps(machine, bond);
       text.row("bond", fmt::format("{} legs", bond.legs.size()),
                fmt::format("{}, {}", bond.mode.value_or("mode unknown"), bond.hash_policy.value_or("hash unknown")),
                one ? fmt::format("one flow gets one leg, {}; several queue pairs use both", gigabits(*one)) : "");

@@ -163,11 +163,7 @@ std::pair<NodeRef, NodeRef> FoldedMatrix::ends(std::size_t row, std::size_t colu
 }
 
 std::string matrix_name(const PathMatrix& paths, std::size_t end) {
-  // A NIC's number is its place among the matrix's NICs; node.index also counts others.
-  const NodeKind kind = paths.ends[end].kind;
-  const auto before = std::count_if(paths.ends.begin(), paths.ends.begin() + static_cast<std::ptrdiff_t>(end),
-                                    [kind](NodeRef node) { return node.kind == kind; });
-  return fmt::format("{}{}", kind == NodeKind::gpu ? "GPU" : "NIC", before);
+  return fmt::format("{}{}", paths.ends[end].kind == NodeKind::gpu ? "GPU" : "NIC", paths.numbers[end]);
 }
 
 FoldedMatrix fold(PathMatrix paths, std::size_t most_columns) {

@@ -71,19 +71,23 @@ std::string cpu_row(const Machine& machine) {
 // "Gen5 x16 = 63 GB/s" if all links are equal, else "8 x A + 1 x B".
 std::string link_tally(const Machine& machine, NodeKind kind, std::size_t n) {
   std::vector<std::string> links;
+  std::size_t unknown = 0;
   for (std::uint32_t i = 0; i < n; ++i) {
     const auto pci = topology::pci_of(machine, {kind, i});
-    if (!pci) continue;
-    const topology::PcieLink& link = machine.pci[pci.index].link;
+    const auto link = pci ? machine.pci[pci.index].link : topology::PcieLink{};
     const auto gbs = topology::current_gbs(link);
     const std::string words = pcie_words(link);
-    if (words.empty() && !gbs) continue;
+    if (words.empty() && !gbs) {
+      ++unknown;
+      continue;
+    }
     links.push_back(fmt::format("{}{}{}", words, words.empty() || !gbs ? "" : " = ", gbs ? rate(gbs) + " GB/s" : ""));
   }
   const std::string out = tally(links);
   const bool one_kind =
       !links.empty() && std::all_of(links.begin(), links.end(), [&](const auto& l) { return l == links[0]; });
-  return one_kind ? links[0] : out;
+  if (unknown == 0 || links.empty()) return one_kind ? links[0] : out;
+  return fmt::format("{}, {} unknown", out, unknown);
 }
 
 std::string gpu_row(const Machine& machine) {

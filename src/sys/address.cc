@@ -1,10 +1,15 @@
 #include "sys/address.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -12,6 +17,7 @@
 #include <netdb.h>
 
 #include "sys/error.h"
+#include "sys/thread.h"
 
 namespace fairway::sys {
 namespace {
@@ -122,6 +128,31 @@ Result<std::vector<SocketAddress>> resolve_address(const HostPort& where) {
   if (out.empty())
     return Status(ErrorCode::not_found, fmt::format("the host name \"{}\" has no IPv4 or IPv6 address", where.host));
   return out;
+}
+
+Result<std::vector<SocketAddress>> resolve_address_within(const HostPort& where, std::chrono::microseconds most) {
+  if (auto numeric = numeric_address(where); numeric) return std::vector{numeric.value()};
+  struct Answer {
+    std::mutex mutex;  // guards found
+    std::condition_variable came;
+    std::optional<Result<std::vector<SocketAddress>>> found;
+  };
+  const auto answer = std::make_shared<Answer>();
+  auto thread = Thread::start("that resolves " + where.host, [answer, where] {
+    auto found = resolve_address(where);
+    const std::lock_guard lock(answer->mutex);
+    answer->found = std::move(found);
+    answer->came.notify_all();
+  });
+  if (!thread) return thread.status();
+  thread->detach();
+  std::unique_lock lock(answer->mutex);
+  const auto longest = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::hours(24));
+  if (!answer->came.wait_for(lock, std::min(most, longest), [&] { return answer->found.has_value(); }))
+    return Status(
+        ErrorCode::timed_out,
+        fmt::format("cannot resolve the host name \"{}\": the resolver has not answered in time", where.host));
+  return std::move(*answer->found);
 }
 
 }  // namespace fairway::sys

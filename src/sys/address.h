@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -35,5 +36,9 @@ Result<SocketAddress> numeric_address(const HostPort& where);
 // Resolves the host, numeric or by the system's resolver. The resolver may block for seconds: do not call this on a
 // task's thread.
 Result<std::vector<SocketAddress>> resolve_address(const HostPort& where);
+
+// The same, in a thread of its own if it needs the resolver. timed_out: the resolver has not answered by then; that
+// thread goes on and ends by itself.
+Result<std::vector<SocketAddress>> resolve_address_within(const HostPort& where, std::chrono::microseconds most);
 
 }  // namespace fairway::sys

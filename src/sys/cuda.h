@@ -92,6 +92,7 @@ inline constexpr int kSyncCopies = 6;  // the only one that can be set
 inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
 // Attributes of devices: how writes by other devices over the bus are ordered and flushed.
 inline constexpr int kBusFlushOptions = 117, kBusWritesOrdering = 118;
+inline constexpr int kReadsPages = 88;  // attribute of a device: its kernels access pageable memory
 inline constexpr int kFlushByHost = 1, kOrderedForOwner = 100, kFlushCurrentContext = 0;
 inline constexpr int kPeerAtomics = 3;      // attribute of a pair of devices
 inline constexpr int kCaptureOfThread = 1;  // cuStreamBeginCapture_v2: other threads' calls are not looked at

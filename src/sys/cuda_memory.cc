@@ -1,5 +1,7 @@
 #include "sys/cuda_memory.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -71,6 +73,22 @@ CudaPointer look_at(const CudaDriver& driver, const void* address) {
   if (pointer.kind == MemoryKind::device && !pointer.ipc && size > 0)
     narrow_to_mapping(driver, reinterpret_cast<Address>(address), pointer);
   return pointer;
+}
+
+std::uint64_t reached_by_kernels(const CudaDriver& driver, const void* address, std::uint64_t size) {
+  const auto begin = reinterpret_cast<Address>(address), end = begin + size;
+  for (Address at = begin; at < end;) {
+    unsigned type = 0;
+    Address base = 0;
+    std::size_t bytes = 0;
+    std::array<int, 3> ask{kMemoryType, kRangeStart, kRangeSize};
+    std::array<void*, 3> answers{&type, &base, &bytes};
+    const int result =
+        driver->cuPointerGetAttributes(static_cast<unsigned>(ask.size()), ask.data(), answers.data(), at);
+    if (result != kSuccess || type == 0) return at - begin;
+    at = std::max<Address>(base + bytes, at + 1);
+  }
+  return size;
 }
 
 CurrentContext::CurrentContext(const CudaDriver& driver, Context context)

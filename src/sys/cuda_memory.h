@@ -25,6 +25,10 @@ struct CudaPointer {
 };
 CudaPointer look_at(const CudaDriver& driver, const void* address);
 
+// Of the bytes there, how many from the first on kernels can access: memory of GPUs, managed and pinned memory. A
+// kernel that accesses others ends the program's context. Quicker than look_at(): adjacent mappings count as one.
+std::uint64_t reached_by_kernels(const CudaDriver& driver, const void* address, std::uint64_t size);
+
 // While a stream captures in the mode "global", which is CUDA's and PyTorch's default, many calls of any thread are
 // refused, and end that capture. Those of this thread are not, for the lifetime of the object.
 class RelaxedCapture {

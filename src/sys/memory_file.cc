@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "sys/available_memory.h"
@@ -29,6 +30,17 @@ Status fits(std::size_t size_bytes) {
 
 }  // namespace
 
+Status check_file_size(std::uint64_t size_bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || size_bytes <= limit.rlim_cur)
+    return {};
+  return {
+      ErrorCode::resource_exhausted,
+      fmt::format("this process may have files of {} bytes, also of memory, and needs one of {}: raise the limit with "
+                  "`ulimit -f`",
+                  limit.rlim_cur, size_bytes)};
+}
+
 Result<MemoryFile> MemoryFile::make(std::size_t size_bytes, Writers writers) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   MemoryFile memory;
@@ -40,6 +52,7 @@ Result<MemoryFile> MemoryFile::make(std::size_t size_bytes, Writers writers) {
   };
   if (size_bytes == 0 || memory.mapped_bytes_ < size_bytes)
     return Status(ErrorCode::invalid_argument, fmt::format("cannot allocate {} bytes", size_bytes));
+  if (Status status = check_file_size(memory.mapped_bytes_); !status) return status;
   if (Status status = fits(memory.mapped_bytes_); !status) return status;
   memory.fd_ = Fd(::memfd_create("fairway", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.fd_) return refused("make a file for");

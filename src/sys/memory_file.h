@@ -9,6 +9,10 @@
 
 namespace fairway::sys {
 
+// resource_exhausted: `ulimit -f` allows no file of so many bytes, of memory or not. The kernel kills a process
+// (SIGXFSZ) that makes one all the same.
+Status check_file_size(std::uint64_t size_bytes);
+
 // Anonymous shared memory with a file descriptor (memfd); another process that gets the descriptor maps the same pages.
 // The pages are reserved and the size is sealed, so that neither use nor a peer's ftruncate can raise SIGBUS. A move
 // leaves the source empty.

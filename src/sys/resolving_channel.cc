@@ -3,14 +3,12 @@
 #include <cerrno>
 #include <mutex>
 #include <optional>
-#include <system_error>
-#include <thread>
 
-#include <fmt/format.h>
 #include <sys/eventfd.h>
 
 #include "sys/error.h"
 #include "sys/tcp_channel.h"
+#include "sys/thread.h"
 
 namespace fairway::sys {
 
@@ -27,16 +25,14 @@ Result<std::unique_ptr<Channel>> ResolvingChannel::dial(const HostPort& where, s
   if (!answer->done) return system_status(errno, "cannot create an eventfd");
   std::unique_ptr<ResolvingChannel> channel(new ResolvingChannel(std::move(name), std::move(epoll), answer));
   if (Status status = channel->epoll_->watch_edge(answer->done.get(), *channel); !status) return status;
-  try {
-    std::thread([answer, where] {
-      auto found = resolve_address(where);
-      const std::lock_guard lock(answer->mutex);
-      answer->found = std::move(found);
-      [[maybe_unused]] const int result = ::eventfd_write(answer->done.get(), 1);
-    }).detach();
-  } catch (const std::system_error& error) {
-    return system_status(error.code().value(), fmt::format("cannot start a thread to resolve {}", where.host));
-  }
+  auto thread = Thread::start("that resolves " + where.host, [answer, where] {
+    auto found = resolve_address(where);
+    const std::lock_guard lock(answer->mutex);
+    answer->found = std::move(found);
+    [[maybe_unused]] const int result = ::eventfd_write(answer->done.get(), 1);
+  });
+  if (!thread) return thread.status();
+  thread->detach();
   return std::unique_ptr<Channel>(std::move(channel));
 }
 

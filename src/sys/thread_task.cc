@@ -1,9 +1,8 @@
 #include "sys/thread_task.h"
 
 #include <cerrno>
-#include <system_error>
+#include <utility>
 
-#include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -43,14 +42,10 @@ Result<std::unique_ptr<Task>> ThreadTask::start(const TaskOptions& options, Step
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
-  try {
-    task->thread_ = std::thread([raw = task.get()] { raw->run(); });
-  } catch (const std::system_error& error) {
-    status = system_status(error.code().value(), fmt::format("cannot start the thread {}", options.name));
-  }
+  auto thread = Thread::start(options.name, [raw = task.get()] { raw->run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!status) return status;
+  if (!thread) return thread.status();
+  task->thread_ = std::move(*thread);
   return std::unique_ptr<Task>(std::move(task));
 }
 
@@ -66,7 +61,7 @@ ThreadTask::ThreadTask(const TaskOptions& options, Stepper& stepper, Clock& cloc
 void ThreadTask::end() {
   stop_.store(true, std::memory_order_release);
   wake();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 void ThreadTask::wake() {

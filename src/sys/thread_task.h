@@ -3,13 +3,13 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "core/runtime.h"
 #include "core/sleep_gate.h"
 #include "sys/epoll_set.h"
 #include "sys/fd.h"
 #include "sys/oversubscription.h"
+#include "sys/thread.h"
 
 namespace fairway::sys {
 
@@ -49,7 +49,7 @@ class ThreadTask final : public EpollTask {
   const Fd event_;
   SleepGate gate_;
   std::atomic<bool> stop_{false};
-  std::thread thread_;
+  Thread thread_;
 };
 
 // A task without a thread: the owner calls step() from its own loop. wake() sets the signal, whose descriptor also

@@ -37,6 +37,7 @@ struct GpuGeneration {
   std::string_view nics;  // the NICs that usually go with it
   double nic_gbps;        // Gb/s per port of those; 0: none is usual
   std::string_view source;
+  double c2c_gbs = 0;  // NVLink-C2C to its CPU, GB/s per direction; 0: none
 };
 
 // A NIC family, found by a part of its name or of its RDMA device's type.

@@ -37,10 +37,11 @@ Ref<PciDevice> gpu_function(Machine& machine, const BusId& bus) {
 }  // namespace
 
 // "index, pci.bus_id" and rows such as "3, 00000000:5D:00.0".
-void read_gpu_query(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_gpu_query(std::string_view content, const std::string& place, Machine& machine) {
   std::optional<std::size_t> index;
   std::optional<std::size_t> bus_id;
   std::optional<std::size_t> name;
+  std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto row = cells(line);
     if (!bus_id) {
@@ -55,7 +56,7 @@ void read_gpu_query(std::string_view content, const std::string& place, Machine&
     if (!ordinal || !bus || machine.pci.size() >= kMaxPciDevices) continue;
     auto gpu = find_gpu(machine, *ordinal);
     if (!gpu) {
-      if (machine.gpus.size() >= kMaxGpus) return;
+      if (machine.gpus.size() >= kMaxGpus) return read;
       gpu = Ref<Gpu>(machine.gpus.size());
       machine.gpus.emplace_back().ordinal = *ordinal;
       machine.gpus.back().vendor.set("NVIDIA", kNvml);
@@ -69,11 +70,13 @@ void read_gpu_query(std::string_view content, const std::string& place, Machine&
       continue;
     }
     known.pci = function;
+    ++read;
     if (name && *name < row.size()) known.model.learn(text::quote(row[*name]), kNvml);
   }
   if (bus_id && !index) {
     add_note(machine, NoteKind::unknown, place, "has pci.bus_id and no index: which GPU is which, it does not say");
   }
+  return read;
 }
 
 // nvidia-smi numbers GPUs by their place on the bus.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -25,6 +26,14 @@ InterfaceKind kind_from(std::string_view name, std::string_view flags, bool has_
   if (name.find('.') != name.npos && has_peer) return InterfaceKind::vlan;
   if (has("SLAVE")) return InterfaceKind::physical;
   return InterfaceKind::unknown;
+}
+
+// One of "<BROADCAST,MASTER,UP>".
+bool has_flag(std::string_view flags, std::string_view flag) {
+  while (flags.starts_with('<')) flags.remove_prefix(1);
+  while (flags.ends_with('>')) flags.remove_suffix(1);
+  const auto all = text::split(flags, ',');
+  return std::find(all.begin(), all.end(), flag) != all.end();
 }
 
 NetInterface* interface_named(Machine& machine, const std::string& name) {
@@ -54,9 +63,14 @@ void learn_state(Machine& machine, NetInterface& interface, std::string_view wor
 
 }  // namespace
 
-void read_ip_link(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ip_link(std::string_view content, const std::string& place, Machine& machine) {
   NetInterface* current = nullptr;
-  for (const auto line : text::lines(content)) {
+  std::size_t read = 0;
+  std::set<std::string> masters;  // interfaces with the flag MASTER
+  std::set<std::string> bonded;   // those of them that a port with the flag SLAVE belongs to
+  for (auto line : text::lines(content)) {
+    // -o writes one line for each, with \ in place of line ends; behind it are details of other words.
+    line = line.substr(0, line.find('\\'));
     const auto words = text::words(line);
     if (words.size() < 2) continue;
     const bool heading = words.size() > 3 && words[0].ends_with(':') && words[2].starts_with('<');
@@ -68,8 +82,10 @@ void read_ip_link(std::string_view content, const std::string& place, Machine& m
     }
     const auto [name, has_peer] = split_peer(words[1].substr(0, words[1].size() - 1));
     current = interface_named(machine, name);
-    if (current == nullptr) return;
+    if (current == nullptr) return read;
+    ++read;
     if (current->kind == InterfaceKind::unknown) current->kind = kind_from(name, words[2], has_peer);
+    if (has_flag(words[2], "MASTER")) masters.insert(name);
     current->carrier.learn(words[2].find("LOWER_UP") != words[2].npos, Source::ip_link);
     for (std::size_t i = 3; i + 1 < words.size(); ++i) {
       const auto value = words[i + 1];
@@ -78,20 +94,32 @@ void read_ip_link(std::string_view content, const std::string& place, Machine& m
         if (mtu) current->mtu.learn(*mtu, Source::ip_link);
       } else if (words[i] == "master") {
         current->master.learn(text::quote(value), Source::ip_link);
+        if (has_flag(words[2], "SLAVE")) bonded.insert(text::quote(value));
       } else if (words[i] == "state") {
         learn_state(machine, *current, value, Source::ip_link, place);
       }
     }
   }
+  // A VRF has the flag too; the ports of a bond have one of their own.
+  for (auto& interface : machine.interfaces) {
+    const bool has_ports = std::any_of(machine.interfaces.begin(), machine.interfaces.end(),
+                                       [&](const auto& one) { return one.master.value_or("") == interface.name; });
+    if (masters.contains(interface.name) && has_ports && !bonded.contains(interface.name) &&
+        interface.kind == InterfaceKind::bond)
+      interface.kind = InterfaceKind::other;
+  }
+  return read;
 }
 
-void read_ip_brief(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ip_brief(std::string_view content, const std::string& place, Machine& machine) {
+  std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
     if (words.size() < 2) continue;
     const auto [name, has_peer] = split_peer(words[0]);
     auto* interface = interface_named(machine, name);
-    if (interface == nullptr) return;
+    if (interface == nullptr) return read;
+    ++read;
     if (interface->kind == InterfaceKind::unknown) interface->kind = kind_from(name, "", has_peer);
     learn_state(machine, *interface, words[1], Source::ip_addr, place);
     std::vector<std::string> addresses;
@@ -104,6 +132,7 @@ void read_ip_brief(std::string_view content, const std::string& place, Machine& 
     interface->has_address.learn(!addresses.empty(), Source::ip_addr);
     if (!addresses.empty()) interface->addresses.learn(std::move(addresses), Source::ip_addr);
   }
+  return read;
 }
 
 }  // namespace fairway::topology

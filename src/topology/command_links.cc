@@ -60,10 +60,13 @@ class LinkReader {
     }
   }
 
+  [[nodiscard]] std::size_t read() const { return read_; }
+
   void read_line(std::string_view line) {
     const auto arrow = line.find(" -> ");
     const auto target = arrow == line.npos ? std::nullopt : parse_target(text::trim(line.substr(arrow + 4)));
     if (!target) return;
+    ++read_;
     if (target->is_virtual) {
       if (!target->rdma.empty()) {
         if (auto* device = rdma_named(target->rdma)) device->software.learn(true, kSysfs);
@@ -156,6 +159,7 @@ class LinkReader {
 
   std::string place_;
   Machine& machine_;
+  std::size_t read_ = 0;
   std::map<BusId, Ref<PciDevice>> index_;
   std::map<std::pair<std::uint32_t, std::uint8_t>, Ref<HostBridge>> roots_;
 };
@@ -167,10 +171,11 @@ bool is_sysfs_link(std::string_view line) {
   return arrow != line.npos && parse_target(text::trim(line.substr(arrow + 4))).has_value();
 }
 
-void read_sysfs_links(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_sysfs_links(std::string_view content, const std::string& place, Machine& machine) {
   LinkReader reader(place, machine);
   for (const auto line : text::lines(content)) reader.read_line(line);
   classify_bridges(machine);
+  return reader.read();
 }
 
 }  // namespace fairway::topology

@@ -37,13 +37,16 @@ std::optional<std::uint32_t> class_from(std::string_view words) {
 }
 
 std::optional<std::uint32_t> vendor_from(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 6> kVendors{{
+  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 9> kVendors{{
       {"Mellanox Technologies", kVendorMellanox},
       {"NVIDIA Corporation", kVendorNvidia},
       {"Advanced Micro Devices, Inc. [AMD/ATI]", kVendorAmd},
       {"Amazon.com, Inc.", kVendorAmazon},
       {"Red Hat, Inc.", kVendorVirtio},
       {"Intel Corporation", 0x8086},
+      {"Habana Labs", kVendorHabana},
+      {"MetaX", kVendorMetax},
+      {"Google, Inc.", kVendorGoogle},
   }};
   for (const auto& [known, id] : kVendors) {
     if (name.starts_with(known)) return id;
@@ -66,6 +69,21 @@ void read_ids(std::string_view line, PciDevice& device) {
       if (id) device.device_id.set(static_cast<std::uint32_t>(*id), kLspci);
     }
   }
+}
+
+// "0302: 10de:2330 (rev a1)", as `lspci -n` has it; "Class 0302: Device 10de:2330" where no pci.ids is installed.
+void read_numbers(std::string_view kind, std::string_view model, PciDevice& device) {
+  if (kind.starts_with("Class ")) kind = text::trim(kind.substr(6));
+  if (model.starts_with("Device ")) model = text::trim(model.substr(7));
+  if (const auto blank = model.find(' '); blank != model.npos) model = model.substr(0, blank);
+  const auto code = kind.size() == 4 ? text::to_hex(kind) : std::nullopt;
+  if (code) device.class_code.learn(static_cast<std::uint32_t>(*code << 8U), kLspci);
+  if (model.size() != 9 || model[4] != ':') return;
+  const auto vendor = text::to_hex(model.substr(0, 4));
+  const auto id = text::to_hex(model.substr(5));
+  if (!vendor || !id) return;
+  device.vendor_id.learn(static_cast<std::uint32_t>(*vendor), kLspci);
+  device.device_id.learn(static_cast<std::uint32_t>(*id), kLspci);
 }
 
 // "LnkSta: Speed 32GT/s, Width x16 (ok)" and LnkCap alike.
@@ -114,6 +132,7 @@ void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, M
   auto kind = colon == rest.npos ? rest : rest.substr(0, colon);
   if (const auto bracket = kind.find(" ["); bracket != kind.npos) kind = kind.substr(0, bracket);
   if (const auto code = class_from(kind)) device.class_code.set(*code, kLspci);
+  read_numbers(kind, colon == rest.npos ? std::string_view{} : rest.substr(colon + 2), device);
   read_ids(line, device);
   if (is_pci_bridge(device.class_code.value_or(0))) device.kind = PciKind::bridge;
   if (colon != rest.npos) {
@@ -125,10 +144,19 @@ void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, M
       model = text::trim(model.substr(0, model.size() - 11));
     }
     if (const auto id = vendor_from(model)) device.vendor_id.learn(*id, kLspci);
+    // "NVIDIA Corporation Device 31c2": pci.ids has no name for it.
+    if (const auto at = model.rfind(" Device "); at != model.npos && device.vendor_id && model.size() == at + 12) {
+      if (const auto id = text::to_hex(model.substr(at + 8))) {
+        device.device_id.learn(static_cast<std::uint32_t>(*id), kLspci);
+        model = model.substr(0, at + 7);
+      }
+    }
     // An lspci older than the device knows its vendor alone: "NVIDIA Corporation Device".
     const bool unnamed = model.ends_with(" Device") && device.vendor_id && device.device_id;
     const auto by_ids = unnamed ? pci_device_name(*device.vendor_id, *device.device_id) : std::nullopt;
-    device.device_name.set(by_ids ? *by_ids : text::quote(model, 120), kLspci);
+    // Of ids alone there is no name: the table has it.
+    const bool bare = device.device_id && (model.starts_with("Device ") || model.find(' ') == model.npos);
+    if (by_ids || !bare) device.device_name.set(by_ids ? *by_ids : text::quote(model, 120), kLspci);
   }
   const auto known = index.find(bus);
   if (known != index.end()) {
@@ -152,17 +180,19 @@ void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, M
 
 }  // namespace
 
-void read_lspci(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_lspci(std::string_view content, const std::string& place, Machine& machine) {
   std::map<BusId, std::size_t> index;
   for (std::size_t i = 0; i < machine.pci.size(); ++i) index[machine.pci[i].bus_id] = i;
   std::optional<std::size_t> current;
   std::map<BusId, BusesBelow> bridges;
+  std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
     if (words.empty()) continue;
     const auto bus = BusId::parse(words[0]);
     if (bus && line.front() != ' ' && line.front() != '\t') {
       read_heading(line, *bus, words[0].size(), machine, index, place);
+      ++read;
       const auto found = index.find(*bus);
       current = found == index.end() ? std::nullopt : std::optional(found->second);
       continue;
@@ -182,20 +212,13 @@ void read_lspci(std::string_view content, const std::string& place, Machine& mac
       const auto node = text::to_u32(text::trim(trimmed.substr(10)));
       if (node && *node <= 4095) device.numa_node.learn(*node, kLspci);
     }
+    if (const auto at = trimmed.find("SMDL="); at != trimmed.npos)
+      device.purpose.learn(text::quote(text::trim(trimmed.substr(at + 5)), 40), kLspci);
     if (trimmed.starts_with("Kernel driver in use:"))
       device.driver.learn(text::quote(text::trim(trimmed.substr(21))), kLspci);
   }
   place_by_buses(bridges, place, machine);
-}
-
-bool is_lspci_drawing(std::string_view content) {
-  for (const auto line : text::lines(content)) {
-    // "-[0000:00]-+-00.0  Intel Corporation ..." and " +-[0000:40]-..."
-    const auto at = line.find("-[");
-    if (at != line.npos && at < 4 && line.find("]-") != line.npos) return true;
-    if (!text::trim(line).empty()) return false;
-  }
-  return false;
+  return read;
 }
 
 }  // namespace fairway::topology

@@ -185,26 +185,33 @@ class DevinfoReader {
 
 }  // namespace
 
-void read_ibv_devinfo(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ibv_devinfo(std::string_view content, const std::string& place, Machine& machine) {
   // Reserve room for all devices: the reader keeps a pointer to the current one.
   machine.rdma.reserve(machine.rdma.size() + kMaxDevices);
   DevinfoReader reader(place, machine);
+  std::size_t read = 0;
   for (const auto line : text::lines(content)) {
-    if (text::trim(line).starts_with("hca_id:")) reader.finish_port();
+    if (text::trim(line).starts_with("hca_id:")) {
+      reader.finish_port();
+      ++read;
+    }
     reader.read_line(line);
   }
   reader.finish_port();
   machine.rdma.shrink_to_fit();
+  return read;
 }
 
 // "mlx5_bond_0 port 1 ==> bond0 (Up)"
-void read_ibdev2netdev(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ibdev2netdev(std::string_view content, const std::string& place, Machine& machine) {
+  std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
     if (words.size() < 5 || words[1] != "port" || words[3] != "==>") continue;
     const auto number = text::to_u32(words[2]);
     auto* device = device_named(machine, text::quote(words[0]));
     if (device == nullptr || !number || *number == 0 || *number > 255) continue;
+    ++read;
     auto& port = port_numbered(*device, *number);
     const auto interface = text::quote(words[4]);
     if (!port.interface.learn(interface, Source::ibdev2netdev)) {
@@ -212,8 +219,9 @@ void read_ibdev2netdev(std::string_view content, const std::string& place, Machi
           machine, NoteKind::conflict, device->name,
           fmt::format("{} joins it to {}, before it was {}: the first is kept", place, interface, *port.interface));
     }
-    if (words.size() < 6) continue;
-    const auto up = words[5] == "(Up)";
+    // Of InfiniBand the state is that of IP over it, which may be down while the port is up.
+    const auto up = words.size() > 5 && words[5] == "(Up)";
+    if (words.size() < 6 || (!up && interface.starts_with("ib"))) continue;
     if (port.state && (*port.state == "ACTIVE") != up) {
       add_note(machine, NoteKind::conflict, device->name,
                fmt::format("{} says {}, {} said {}: the first is kept", place, text::quote(words[5]),
@@ -222,6 +230,7 @@ void read_ibdev2netdev(std::string_view content, const std::string& place, Machi
       port.state.learn(up ? "ACTIVE" : "DOWN", Source::ibdev2netdev);
     }
   }
+  return read;
 }
 
 }  // namespace fairway::topology

@@ -64,6 +64,14 @@ void make_gpus(Machine& machine) {
     const auto source = device.vendor_id.source;
     if (!gpu.vendor && vendor == kVendorNvidia) gpu.vendor.set("NVIDIA", source);
     if (!gpu.vendor && vendor == kVendorAmd) gpu.vendor.set("AMD", source);
+    const bool other = vendor == kVendorHabana || vendor == kVendorMetax;
+    if (!gpu.vendor && other) gpu.vendor.set(vendor == kVendorHabana ? "Habana" : "MetaX", source);
+    if (other) {
+      add_note(
+          machine, NoteKind::unknown, device.bus_id.to_string(),
+          "an accelerator of a kind that Fairway does not know: its links to others are not read, and no rule about "
+          "GPUs applies");
+    }
     if (!gpu.model && device.device_name) gpu.model = device.device_name;
     if (!gpu.cpus && device.local_cpus) gpu.cpus = device.local_cpus;
   }
@@ -236,7 +244,7 @@ void order_nics(Machine& machine) {
 // NVLinks that only a captured matrix shows.
 void infer_links(Machine& machine) {
   const auto& matrix = machine.matrix;
-  if (!machine.links.empty() || matrix.empty()) return;
+  if (has_gpu_links(machine) || matrix.empty()) return;
   const auto n = matrix.ends.size();
   std::uint32_t most = 0;
   std::vector<std::uint32_t> widest(n, 0);
@@ -281,7 +289,69 @@ void infer_links(Machine& machine) {
            "the matrix cannot say whether its NVLinks are direct or pass NVSwitches: taken as direct");
 }
 
+// A leg without a signal is down, whatever a bond says that does not look. And of legs in several aggregators those of
+// one carry nothing: the kernel uses the larger group.
+void settle_bonds(Machine& machine) {
+  for (auto& bond : machine.bonds) {
+    std::map<std::uint32_t, std::size_t> groups;
+    for (auto& leg : bond.legs) {
+      const auto& carrier = machine.interfaces[leg.interface.index].carrier;
+      if (carrier && !*carrier && leg.up.value_or(true)) leg.up.set(false, carrier.source);
+      if (leg.aggregator && leg.up.value_or(true)) ++groups[*leg.aggregator];
+    }
+    if (bond.active_aggregator || groups.size() < 2) continue;
+    const auto most = std::max_element(groups.begin(), groups.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    bond.active_aggregator.set(most->first, Source::derived);
+    add_note(machine, NoteKind::inferred, node_name(machine, {NodeKind::interface, bond.interface.index}),
+             fmt::format("its legs are in {} aggregators, and which one is active only root may read: {} is taken",
+                         groups.size(), most->first));
+  }
+}
+
+// Without a word on the hypervisor: virtio devices, and a discrete GPU or NIC directly on the root bus, where hardware
+// has a root port between. (Cards of clouds give virtio to bare metal too, so that alone is no proof.)
+void infer_guest(Machine& machine) {
+  if (machine.virtual_machine) return;
+  const bool virtio = std::any_of(machine.pci.begin(), machine.pci.end(), [](const PciDevice& device) {
+    return device.vendor_id.value_or(0) == kVendorVirtio;
+  });
+  const bool flat = std::any_of(machine.pci.begin(), machine.pci.end(), [](const PciDevice& device) {
+    const auto vendor = device.vendor_id.value_or(0);
+    return device.kind == PciKind::endpoint && !device.parent && device.bus_id.bus == 0 &&
+           (vendor == kVendorNvidia || vendor == kVendorMellanox);
+  });
+  if (!virtio || !flat) return;
+  machine.virtual_machine.set("virtio", Source::derived);
+  add_note(machine, NoteKind::inferred, "",
+           "virtio devices, and passed-through ones directly on bus 00: taken for a virtual machine");
+}
+
+// Models that sit beside a Grace CPU have NVLink-C2C to it, though few sources say so.
+void infer_c2c(Machine& machine) {
+  for (std::uint32_t i = 0; i < machine.gpus.size(); ++i) {
+    const auto* generation = machine.gpus[i].model ? find_gpu_generation(*machine.gpus[i].model) : nullptr;
+    if (generation == nullptr || generation->c2c_gbs == 0 || c2c_gbs(machine, i)) continue;
+    const auto numa = numa_of(machine, {NodeKind::gpu, i});
+    auto node = numa ? find_numa(machine, *numa) : Ref<NumaNode>{};
+    if (!node && machine.numa_nodes.size() == 1) node = Ref<NumaNode>(std::size_t{0});
+    if (!node) continue;
+    DeviceLink link;
+    link.kind = LinkKind::c2c;
+    link.a = {NodeKind::gpu, i};
+    link.b = {NodeKind::numa_node, node.index};
+    link.count.set(1, Source::catalogue);
+    link.gbs_per_link.set(generation->c2c_gbs, Source::catalogue);
+    machine.links.push_back(link);
+  }
+}
+
 }  // namespace
+
+bool has_gpu_links(const Machine& machine) {
+  return std::any_of(machine.links.begin(), machine.links.end(),
+                     [](const DeviceLink& link) { return link.kind != LinkKind::c2c; });
+}
 
 void complete(Machine& machine) {
   sort_pci(machine);
@@ -292,13 +362,16 @@ void complete(Machine& machine) {
     if (!machine.cpu_model_number) machine.cpu_model_number = package.model_number;
   }
   carry_roots_down(machine);
+  infer_guest(machine);
   name_devices(machine);
   make_gpus(machine);
   make_nv_switches(machine);
   order_gpus(machine);
+  settle_bonds(machine);
   make_nics(machine);
   order_nics(machine);
   infer_links(machine);
+  infer_c2c(machine);
   fill_link_rates(machine);
 }
 

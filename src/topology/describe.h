@@ -46,8 +46,8 @@ void describe(V& v, T& x) {
   v("bus_id", x.bus_id), v("kind", x.kind), v("parent", x.parent), v("host_bridge", x.host_bridge);
   v("class_code", x.class_code), v("vendor_id", x.vendor_id), v("device_id", x.device_id);
   v("subsystem_vendor_id", x.subsystem_vendor_id), v("subsystem_device_id", x.subsystem_device_id);
-  v("vendor_name", x.vendor_name), v("device_name", x.device_name), v("driver", x.driver), v("link", x.link);
-  v("numa_node", x.numa_node), v("local_cpus", x.local_cpus);
+  v("vendor_name", x.vendor_name), v("device_name", x.device_name), v("driver", x.driver), v("purpose", x.purpose);
+  v("link", x.link), v("numa_node", x.numa_node), v("local_cpus", x.local_cpus);
 }
 template <class V, Is<NvLinkPort> T>
 void describe(V& v, T& x) {
@@ -89,7 +89,8 @@ void describe(V& v, T& x) {
 template <class V, Is<Bond> T>
 void describe(V& v, T& x) {
   v("interface", x.interface), v("mode", x.mode), v("hash_policy", x.hash_policy), v("up", x.up);
-  v("active_aggregator", x.active_aggregator), v("active_leg", x.active_leg), v("legs", x.legs);
+  v("active_aggregator", x.active_aggregator), v("active_leg", x.active_leg), v("watch_ms", x.watch_ms);
+  v("legs", x.legs);
 }
 template <class V, Is<Gid> T>
 void describe(V& v, T& x) {

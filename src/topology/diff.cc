@@ -59,6 +59,15 @@ class Differ {
   }
 
  private:
+  // Whether both are PCI devices of one vendor and number.
+  [[nodiscard]] bool same_ids(Ref<PciDevice> a, Ref<PciDevice> b) const {
+    if (!a || !b) return false;
+    const auto& one = a_.pci[a.index];
+    const auto& other = b_.pci[b.index];
+    return one.vendor_id && one.device_id && other.vendor_id && other.device_id && *one.vendor_id == *other.vendor_id &&
+           *one.device_id == *other.device_id;
+  }
+
   void add(double cost, const std::string& subject, const char* field, std::string a, std::string b, std::string why,
            bool b_is_better = false) {
     auto text = fmt::format("{}: {} is {} in the one and {} in the other", subject, field, a, b);
@@ -119,7 +128,8 @@ class Differ {
         continue;
       }
       const auto& twin = b_.gpus[other.index];
-      fact(0.5, gpu_name(gpu), "model", gpu.model, twin.model);
+      // Two sources may have two names for one device: its ids decide where both have them.
+      if (!same_ids(gpu.pci, twin.pci)) fact(0.5, gpu_name(gpu), "model", gpu.model, twin.model);
       rate(gpu_name(gpu), "memory", "GB", bytes(gpu.memory_bytes), bytes(twin.memory_bytes));
       if (const auto one = bytes(gpu.bar1_bytes), two = bytes(twin.bar1_bytes); one && two && *one != *two) {
         auto [first, second] = texts_apart(*one, *two, "GB");
@@ -189,7 +199,10 @@ class Differ {
         continue;
       }
       rate(subject, "network rate", "Gb/s", nic_capacity_gbps(a_, nic), nic_capacity_gbps(b_, *twin));
-      fact(0.1, subject, "model", nic.model, twin->model);
+      const auto function = [](const Nic& one) {
+        return one.functions.empty() ? Ref<PciDevice>{} : one.functions.front();
+      };
+      if (!same_ids(function(nic), function(*twin))) fact(0.1, subject, "model", nic.model, twin->model);
       const NodeRef here{NodeKind::nic, static_cast<std::uint32_t>(&nic - a_.nics.data())};
       const NodeRef there{NodeKind::nic, static_cast<std::uint32_t>(twin - b_.nics.data())};
       fact(0.4, subject, "NUMA node", numa_of(a_, here), numa_of(b_, there));

@@ -11,9 +11,21 @@
 #include <pugixml.hpp>
 
 #include "topology/pci_ids.h"
+#include "topology/text.h"
 
 namespace fairway::topology {
 namespace {
+
+// "b8ce:f603:00a1:b2c3" as a number; none for zero and for what is no GUID.
+std::optional<std::uint64_t> guid_number(const Fact<std::string>& guid) {
+  std::string digits;
+  for (const char c : guid.value_or("")) {
+    if (c != ':') digits += c;
+  }
+  if (digits.starts_with("0x")) digits.erase(0, 2);
+  const auto number = digits.size() <= 16 ? text::to_hex(digits) : std::nullopt;
+  return number && *number != 0 ? number : std::nullopt;
+}
 
 class NcclWriter {
  public:
@@ -168,8 +180,14 @@ class NcclWriter {
       if (link.a != self && link.b != self) continue;
       const auto other = link.a == self ? link.b : link.a;
       const auto count = link.active ? *link.active : link.count.value_or(0);
+      if (link.kind == LinkKind::c2c && link.gbs_per_link && count > 0) {
+        auto line = element.append_child("c2c");
+        line.append_attribute("bw") = fmt::format("{:.0f}", *link.gbs_per_link * 1000).c_str();
+        line.append_attribute("count") = std::to_string(count).c_str();
+        continue;
+      }
       if (link.kind == LinkKind::c2c || count == 0) {
-        lose(fmt::format("GPU{}", gpu.ordinal), "a C2C link, or one of unknown count, is left out");
+        lose(fmt::format("GPU{}", gpu.ordinal), "a link of unknown count or rate is left out");
         continue;
       }
       const auto place = pci_of(machine_, other);
@@ -216,8 +234,13 @@ class NcclWriter {
         lose(nic.name, "its rate is unknown: NCCL asks the device");
       }
       const auto& rdma = machine_.rdma[nic.rdma.index];
-      net.append_attribute("port") = std::to_string(rdma.ports.empty() ? 1U : rdma.ports.front().number).c_str();
-      if (rdma.node_guid) net.append_attribute("guid") = rdma.node_guid->c_str();
+      const auto up = std::find_if(rdma.ports.begin(), rdma.ports.end(),
+                                   [](const RdmaPort& port) { return port.state.value_or("ACTIVE") == "ACTIVE"; });
+      const auto number = up != rdma.ports.end() ? up->number : rdma.ports.empty() ? 1U : rdma.ports.front().number;
+      net.append_attribute("port") = std::to_string(number).c_str();
+      // NCCL reads a number in hex; by it it tells which NICs are ports of one card. Left out, it asks the device.
+      if (const auto guid = guid_number(rdma.system_guid ? rdma.system_guid : rdma.node_guid))
+        net.append_attribute("guid") = fmt::format("0x{:016x}", *guid).c_str();
       for (const auto& attribute : rdma.attributes) {
         const bool most = attribute.name == "maxconn" || attribute.name == "max_qp";
         if (most && attribute.value) net.append_attribute("maxconn") = attribute.value->c_str();

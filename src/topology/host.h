@@ -92,6 +92,7 @@ struct PciDevice {
   Fact<std::string> vendor_name;
   Fact<std::string> device_name;
   Fact<std::string> driver;
+  Fact<std::string> purpose;  // what its vital product data says it is for: "SW_MNG" manages NVLink
   PcieLink link;
   Fact<std::uint32_t> numa_node;  // NumaNode::os_index; unknown if the firmware says -1
   Fact<CpuSet> local_cpus;

@@ -8,7 +8,9 @@
 #include <set>
 
 #include "topology/bridges.h"
+#include "topology/catalog.h"
 #include "topology/pci_ids.h"
+#include "topology/pci_names.h"
 #include "topology/xml.h"
 
 namespace fairway::topology {
@@ -36,8 +38,9 @@ class HwlocReader {
     const auto version = text::leading_double(attribute(topology, "version"));
     if (!version || *version < 2.0) {
       return Status(ErrorCode::unsupported,
-                    name_ + ": hwloc XML of version 1; rewrite it as version 2 with lstopo -i FILE NEW.xml");
+                    name_ + ": hwloc XML of version 1; rewrite it as version 2 with lstopo --whole-io -i FILE NEW.xml");
     }
+    bits_ = *version >= 3.0;
     machine_.name = std::string(name_.substr(name_.rfind('/') + 1));
     for (const auto object : topology.children("object")) {
       if (auto status = read_object(object, {}); !status) return status;
@@ -66,8 +69,7 @@ class HwlocReader {
     const auto type = attribute(object, "type");
     if (const auto nodes = CpuSet::parse_mask(attribute(object, "nodeset"));
         nodes && !attribute(object, "nodeset").empty()) {
-      place.numa =
-          nodes->count() == 1 ? Fact<std::uint32_t>(nodes->ranges().front().first, kHwlocXml) : Fact<std::uint32_t>{};
+      place.numa = nearest_node(*nodes);
     }
     Status status;
     if (type == "Machine" || type == "System") {
@@ -88,6 +90,36 @@ class HwlocReader {
       if (auto inner = read_object(child, place); !inner) return inner;
     }
     return {};
+  }
+
+  // The node of a set: the only one, or the only one with CPUs of its own, where the others are memory alone (CXL, HBM,
+  // a Grace GPU's).
+  Fact<std::uint32_t> nearest_node(const CpuSet& nodes) {
+    if (nodes.count() == 1) return {nodes.ranges().front().first, kHwlocXml};
+    Fact<std::uint32_t> found;
+    for (const auto node : nodes_with_cpus()) {
+      if (!nodes.contains(node)) continue;
+      if (found) return {};
+      found.set(node, kHwlocXml);
+    }
+    return found;
+  }
+
+  // NUMA nodes with CPUs of their own. hwloc gives memory alone the CPUs that it is near, so of nodes with equal sets
+  // the lowest has them.
+  const std::set<std::uint32_t>& nodes_with_cpus() {
+    if (nodes_read_) return with_cpus_;
+    nodes_read_ = true;
+    std::map<std::string, std::uint32_t> lowest;
+    for (const auto& found : file_.document().select_nodes("//object[@type='NUMANode']")) {
+      const auto index = text::to_u32(attribute(found.node(), "os_index"));
+      const std::string cpus(attribute(found.node(), "cpuset"));
+      if (!index || cpus.find_first_not_of("0x,") == std::string::npos) continue;
+      const auto [first, fresh] = lowest.try_emplace(cpus, *index);
+      if (!fresh) first->second = std::min(first->second, *index);
+    }
+    for (const auto& [cpus, index] : lowest) with_cpus_.insert(index);
+    return with_cpus_;
   }
 
   template <class F>
@@ -129,7 +161,11 @@ class HwlocReader {
     NumaNode node;
     node.os_index = *os_index;
     node.package = place.package;
-    if (const auto cpus = CpuSet::parse_mask(attribute(object, "cpuset"))) node.cpus.set(*cpus, kHwlocXml);
+    if (!nodes_with_cpus().contains(*os_index)) {
+      node.cpus.set({}, kHwlocXml);
+    } else if (const auto cpus = CpuSet::parse_mask(attribute(object, "cpuset"))) {
+      node.cpus.set(*cpus, kHwlocXml);
+    }
     if (const auto bytes = text::to_unsigned(attribute(object, "local_memory")))
       node.memory_bytes.set(*bytes, kHwlocXml);
     machine_.numa_nodes.push_back(std::move(node));
@@ -219,16 +255,23 @@ class HwlocReader {
     return {};
   }
 
-  // hwloc 2 numbers the kinds (1 GPU, 2 network, 3 OpenFabrics, 5 coprocessor); hwloc 3 has a bit for each.
+  // hwloc 2 numbers the kinds: 1 GPU, 2 network, 3 OpenFabrics, 5 coprocessor. hwloc 3 has a bit for each, and a device
+  // may be several: 4 GPU, 8 coprocessor, 16 network, 32 OpenFabrics; 1 is storage and 2 memory.
+  [[nodiscard]] bool is_kind(std::uint32_t kind, std::uint32_t number, std::uint32_t bit) const {
+    return bits_ ? (kind & bit) != 0 : kind == number;
+  }
+
   void read_os_device(pugi::xml_node object, const Place& place) {
-    const auto kind = text::to_u32(attribute(object, "osdev_type")).value_or(~0U);
+    const auto kind = text::to_u32(attribute(object, "osdev_type")).value_or(0);
     const auto name = text::quote(attribute(object, "name"));
     if (!place.device || name.empty()) return;
     by_index_[std::string(attribute(object, "gp_index"))] = place.device;
     const auto& device = machine_.pci[place.device.index];
     if (is_gpu(device)) {
       read_gpu(object, name, place);
-    } else if (kind == 2 || kind == 16) {
+    } else if (is_kind(kind, 3, 32)) {
+      read_rdma(object, name, place);
+    } else if (is_kind(kind, 2, 16)) {
       NetInterface interface;
       interface.name = name;
       interface.kind = InterfaceKind::physical;
@@ -237,8 +280,6 @@ class HwlocReader {
         if (key == "Address") interface.mac.set(text::quote(value), kHwlocXml);
       });
       machine_.interfaces.push_back(std::move(interface));
-    } else if (kind == 3 || kind == 32) {
-      read_rdma(object, name, place);
     }
   }
 
@@ -311,16 +352,18 @@ class HwlocReader {
   void read_latencies(const std::vector<std::string>& indexes, const std::vector<std::uint64_t>& values) {
     const auto n = indexes.size();
     if (n != machine_.numa_nodes.size()) return;
-    for (std::size_t r = 0; r < n; ++r) {
-      const auto os_index = text::to_u32(indexes[r]);
-      const auto node = os_index ? find_numa(machine_, *os_index) : Ref<NumaNode>{};
-      if (!node || node.index != r) return;
+    // Rows go by the nodes' numbers, in whatever order both lists have them.
+    std::vector<Ref<NumaNode>> order;
+    for (const auto& one : indexes) {
+      const auto os_index = text::to_u32(one);
+      order.push_back(os_index ? find_numa(machine_, *os_index) : Ref<NumaNode>{});
+      if (!order.back()) return;
     }
     for (std::size_t r = 0; r < n; ++r) {
-      std::vector<std::uint32_t> row;
+      std::vector<std::uint32_t> row(n, 255);
       for (std::size_t c = 0; c < n; ++c)
-        row.push_back(static_cast<std::uint32_t>(std::min<std::uint64_t>(values[r * n + c], 255)));
-      machine_.numa_nodes[r].distances.set(std::move(row), kHwlocXml);
+        row[order[c].index] = static_cast<std::uint32_t>(std::min<std::uint64_t>(values[r * n + c], 255));
+      machine_.numa_nodes[order[r].index].distances.set(std::move(row), kHwlocXml);
     }
   }
 
@@ -351,9 +394,11 @@ class HwlocReader {
         DeviceLink link;
         link.a = a->second;
         link.b = b->second;
-        // A link has 20 GB/s (NVLink 1) or 25 (NVLink 2 to 4): the one that divides the sum, if only one does.
+        // A link has the rate of its GPU's generation: 50 GB/s of NVLink 5. Where the model is unknown, 20 GB/s (NVLink
+        // 1) or 25 (NVLink 2 to 4): the one that divides the sum, if only one does.
         const bool first = mbs % 25000 != 0 && mbs % 20000 == 0;
-        const std::uint64_t per_link = first ? 20000 : 25000;
+        const auto known = link_mbs(a->second);
+        const std::uint64_t per_link = known != 0 ? known : first ? 20000 : 25000;
         if (mbs % per_link == 0) {
           link.count.set(static_cast<std::uint32_t>(mbs / per_link), Source::derived);
           link.gbs_per_link.set(static_cast<double>(per_link) / 1000.0, Source::derived);
@@ -364,9 +409,24 @@ class HwlocReader {
         machine_.links.push_back(link);
       }
     }
-    add_note(machine_, NoteKind::inferred, "NVLink",
-             "hwloc gives the rate between two ends; the number of links is that rate over 25 GB/s a link (20 for "
-             "NVLink 1)");
+    add_note(
+        machine_, NoteKind::inferred, "NVLink",
+        "hwloc gives the rate between two ends; the number of links is that rate over that of one link of the GPU's "
+        "generation");
+  }
+
+  // MB/s of one NVLink of that GPU, by its name or PCI ids; 0 where the catalogue has none.
+  std::uint64_t link_mbs(NodeRef gpu) const {
+    if (gpu.kind != NodeKind::gpu) return 0;
+    const auto& one = machine_.gpus[gpu.index];
+    const auto& device = machine_.pci[one.pci.index];
+    auto name = pci_device_name(device.vendor_id.value_or(0), device.device_id.value_or(0));
+    if (!name && one.model) name = *one.model;
+    if (!name && device.device_name) name = *device.device_name;
+    const auto* generation = name ? find_gpu_generation(*name) : nullptr;
+    if (generation == nullptr || generation->nvlink == 0) return 0;
+    const auto gbs = catalogue_link_gbs(LinkKind::nvlink, generation->nvlink, *name);
+    return gbs ? static_cast<std::uint64_t>(*gbs * 1000) : 0;
   }
 
   // GPUs without NVML's number, by bus id: links refer to them before complete() runs.
@@ -390,6 +450,9 @@ class HwlocReader {
 
   XmlFile file_;
   std::string name_;
+  bool bits_ = false;  // the kinds of OS devices are bits: hwloc 3
+  bool nodes_read_ = false;
+  std::set<std::uint32_t> with_cpus_;
   Machine machine_;
   std::set<BusId> seen_;
   std::map<std::string, Ref<PciDevice>> by_index_;

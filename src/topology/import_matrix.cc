@@ -13,26 +13,31 @@ constexpr auto kMatrix = Source::topo_matrix;
 constexpr std::size_t kMaxEnds = 1024;
 constexpr std::size_t kMaxMatrixBytes = 8U << 20;
 
-// nvidia-smi underlines its heading on a terminal.
-std::string without_escapes(std::string_view s) {
-  std::string out;
-  for (std::size_t i = 0; i < s.size(); ++i) {
-    if (s[i] != '\x1b') {
-      out += s[i];
-      continue;
-    }
-    if (i + 1 < s.size() && s[i + 1] == '[') {
-      i += 2;
-      while (i < s.size() && !(s[i] >= '@' && s[i] <= '~')) ++i;
-    }
-  }
-  return out;
-}
-
 std::optional<std::uint32_t> numbered(std::string_view word, std::string_view prefix) {
   if (!word.starts_with(prefix)) return {};
   const auto n = text::to_u32(word.substr(prefix.size()));
   return n && *n < 65536 ? n : std::nullopt;
+}
+
+// A cell; or several without a blank between them, as nvidia-smi prints them beside long names: "NODENODE", "NV18SYS".
+std::vector<PathClass> cells_of(std::string_view word) {
+  if (const auto one = PathClass::parse(word)) return {*one};
+  std::vector<PathClass> out;
+  while (!word.empty()) {
+    std::size_t length = 0;
+    for (const std::string_view name : {"PIX", "PXB", "PHB", "NODE", "SYS", "X"}) {
+      if (word.starts_with(name)) length = name.size();
+    }
+    if (word.starts_with("NV")) {
+      length = 2;
+      while (length < word.size() && word[length] >= '0' && word[length] <= '9') ++length;
+    }
+    const auto cell = length > 0 ? PathClass::parse(word.substr(0, length)) : std::nullopt;
+    if (!cell) return {};
+    out.push_back(*cell);
+    word.remove_prefix(length);
+  }
+  return out;
 }
 
 struct Row {
@@ -44,7 +49,8 @@ struct Row {
 
 class MatrixReader {
  public:
-  MatrixReader(std::string_view content, const std::string& name) : content_(content), name_(name) {}
+  MatrixReader(std::string_view content, const std::string& name, std::size_t first_line)
+      : content_(content), name_(name), first_line_(first_line) {}
 
   Result<Machine> read() {
     if (content_.size() > kMaxMatrixBytes) {
@@ -63,13 +69,13 @@ class MatrixReader {
   }
 
   Status read_lines() {
-    std::size_t number = 0;
+    std::size_t number = first_line_ - 1;
     bool ended = false;
     const auto all = text::lines(content_);
     for (const auto raw : all) {
       ++number;
-      last_line_ = number == all.size() && !content_.ends_with('\n');
-      const auto line = without_escapes(raw);
+      last_line_ = number == all.size() + first_line_ - 1 && !content_.ends_with('\n');
+      const auto line = text::without_escapes(raw);  // nvidia-smi underlines its heading on a terminal
       const auto words = text::words(line);
       if (words.empty()) {
         ended = ended || !rows_.empty();
@@ -86,7 +92,7 @@ class MatrixReader {
       if (auto status = read_row(words, number); !status) return status;
     }
     if (columns_.empty())
-      return error(1, "no heading line that starts with GPU0: not the output of nvidia-smi topo -m");
+      return error(first_line_, "no heading line that starts with GPU0: not the output of nvidia-smi topo -m");
     if (rows_.empty()) return error(number, "the matrix has a heading and no rows");
     return {};
   }
@@ -138,10 +144,11 @@ class MatrixReader {
     for (; i < words.size() && row.cells.size() < columns_.size(); ++i) {
       // The capture may end inside a word: "NV1" may have been NV18.
       const bool cut_off = last_line_ && i + 1 == words.size() && i < columns_.size();
-      const auto cell = PathClass::parse(words[i]);
+      const auto cells = cells_of(words[i]);
       if (cut_off) i = words.size();
-      if (!cell || cut_off) break;
-      row.cells.push_back(*cell);
+      if (cells.empty() || row.cells.size() + cells.size() > columns_.size() || cut_off) break;
+      if (cells.size() > 1) glued_ = true;
+      row.cells.insert(row.cells.end(), cells.begin(), cells.end());
     }
     if (row.cells.size() < columns_.size() && i < words.size()) {
       return error(line, fmt::format("\"{}\" is no path class (cell {} of row {})", text::quote(words[i]),
@@ -187,6 +194,9 @@ class MatrixReader {
                       "those it shows",
                       missing, n * n));
     }
+    if (glued_)
+      add_note(machine_, NoteKind::inferred, name_,
+               "cells without a blank between them were taken apart: NODENODE is two");
     for (const auto& row : rows_) read_affinity(row);
     add_note(machine_, NoteKind::unknown, "",
              "the matrix gives classes only: bus ids, switches, link rates and NIC rates stay unknown");
@@ -271,10 +281,12 @@ class MatrixReader {
 
   std::string_view content_;
   std::string name_;
+  std::size_t first_line_;
   Machine machine_;
   std::vector<std::string> columns_;
   std::vector<Row> rows_;
   std::map<std::string, std::string> legend_;
+  bool glued_ = false;
   bool has_cpu_ = false;
   bool has_numa_ = false;
   bool last_line_ = false;  // the current line is the last and has no newline
@@ -282,8 +294,8 @@ class MatrixReader {
 
 }  // namespace
 
-Result<Machine> read_topo_matrix(std::string_view text, const std::string& name) {
-  return MatrixReader(text, name).read();
+Result<Machine> read_topo_matrix(std::string_view text, const std::string& name, std::size_t first_line) {
+  return MatrixReader(text, name, first_line).read();
 }
 
 }  // namespace fairway::topology

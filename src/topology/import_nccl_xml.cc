@@ -1,11 +1,15 @@
+// size: one walk over the file, read top to bottom
 #include "topology/load.h"
 
 #ifdef FAIRWAY_HAVE_PUGIXML
 
+#include <algorithm>
 #include <map>
 #include <set>
 
+#include "topology/catalog.h"
 #include "topology/pci_ids.h"
+#include "topology/pci_names.h"
 #include "topology/xml.h"
 
 namespace fairway::topology {
@@ -35,14 +39,36 @@ class NcclReader {
     machine_.name = std::string(name_.substr(name_.rfind('/') + 1));
     // RCCL writes version 2 and gfx names; a link named xgmi is RCCL's too.
     source_ = attribute(system, "version") == "2" ? Source::rccl_xml : Source::nccl_xml;
+    // With NVLink between hosts NCCL writes the CPUs of all of them, each with its host's hash: read is the first host.
+    std::string_view host;
+    std::set<std::string_view> others;
     for (const auto node : system.children()) {
       if (std::string_view(node.name()) == "cpu") {
+        const auto hash = attribute(node, "host_hash");
+        if (host.empty()) host = hash;
+        if (!hash.empty() && hash != host) {
+          others.insert(hash);
+          continue;
+        }
         if (auto status = read_cpu(node); !status) return status;
       } else if (node.type() == pugi::node_element) {
         skip(node);
       }
     }
+    if (!others.empty()) {
+      add_note(machine_, NoteKind::lost, "",
+               fmt::format("the file is of {} hosts that NVLink joins: read is the first, {}", others.size() + 1,
+                           text::quote(host)));
+    }
     join_links();
+    const bool classless = std::none_of(machine_.pci.begin(), machine_.pci.end(),
+                                        [](const PciDevice& device) { return device.class_code.known(); });
+    if (!machine_.pci.empty() && machine_.gpus.empty() && classless) {
+      add_note(
+          machine_, NoteKind::unknown, "",
+          fmt::format("its {} PCI devices have no class: which of them are GPUs and which NICs NCCL asks the machine",
+                      machine_.pci.size()));
+    }
     add_note(machine_, NoteKind::unknown, "",
              "this format names neither sockets nor host bridges, so NODE shows as PHB, and a switch is one node "
              "without its ports");
@@ -64,6 +90,7 @@ class NcclReader {
   Status read_cpu(pugi::xml_node cpu) {
     HostBridge bridge;
     bridge.folded = true;
+    numa_ = {};
     const auto numa = text::to_signed(attribute(cpu, "numaid"));
     if (numa && *numa >= 0 && *numa <= 4095) {
       const auto os_index = static_cast<std::uint32_t>(*numa);
@@ -78,6 +105,7 @@ class NcclReader {
         if (!cpus) return file_.error(cpu, fmt::format("affinity \"{}\" is not a CPU mask", text::quote(affinity)));
         node.cpus.set(*cpus, source_);
       }
+      numa_ = {NodeKind::numa_node, static_cast<std::uint32_t>(machine_.numa_nodes.size())};
       machine_.numa_nodes.push_back(std::move(node));
       bridge.numa_node.set(os_index, source_);
     } else {
@@ -184,7 +212,13 @@ class NcclReader {
     if (machine_.gpus.size() >= kMaxGpus) return file_.error(element, fmt::format("more than {} GPUs", kMaxGpus));
     const auto dev = text::to_u32(attribute(element, "dev"));
     if (!dev || *dev > 65535) return file_.error(element, "<gpu> has no usable dev number");
-    if (find_gpu(machine_, *dev)) return file_.error(element, fmt::format("GPU {} appears twice", *dev));
+    if (const auto known = find_gpu(machine_, *dev)) {
+      // MLOPart: a GPU cut into devices by the place of its memory, each with a rank of its own and the same links.
+      if (machine_.gpus[known.index].pci != pci) return file_.error(element, fmt::format("GPU {} appears twice", *dev));
+      add_note(machine_, NoteKind::remark, fmt::format("GPU{}", *dev),
+               "is cut into several CUDA devices (MLOPart): shown as one");
+      return {};
+    }
     gpu.ordinal = *dev;
     gpu.pci = pci;
     if (const auto gcn = attribute(element, "gcn"); !gcn.empty()) {
@@ -199,6 +233,10 @@ class NcclReader {
     machine_.gpus.push_back(std::move(gpu));
     for (const auto child : element.children()) {
       const std::string_view name = child.name();
+      if (name == "c2c") {
+        read_c2c(child, index);
+        continue;
+      }
       if (name != "nvlink" && name != "xgmi") {
         if (child.type() == pugi::node_element) skip(child);
         continue;
@@ -210,8 +248,7 @@ class NcclReader {
       line.to_switch = attribute_hex(child, "tclass", 0xffffff) == kNvSwitchClass && name == "nvlink";
       const auto count = text::to_u32(attribute(child, "count"));
       const auto target = BusId::parse(attribute(child, "target"));
-      if (!count || *count == 0 || *count > 1024)
-        return file_.error(child, "a link's count is no small positive number");
+      if (!count || *count > 1024) return file_.error(child, "a link's count is no small number");
       line.count = *count;
       if (target) {
         line.target = *target;
@@ -224,6 +261,21 @@ class NcclReader {
     return {};
   }
 
+  // NVLink-C2C to the CPU: MB/s of a link, and how many.
+  void read_c2c(pugi::xml_node element, std::uint32_t gpu) {
+    const auto mbs = text::to_double(attribute(element, "bw"));
+    const auto count = text::to_u32(attribute(element, "count"));
+    if (numa_.kind == NodeKind::none || !mbs || *mbs <= 0 || *mbs > 1e7 || !count || *count == 0 || *count > 64)
+      return skip(element);
+    DeviceLink link;
+    link.kind = LinkKind::c2c;
+    link.a = {NodeKind::gpu, gpu};
+    link.b = numa_;
+    link.count.set(*count, source_);
+    link.gbs_per_link.set(*mbs / 1000.0, source_);
+    machine_.links.push_back(link);
+  }
+
   Status read_nic(pugi::xml_node element, Ref<PciDevice> pci, const Fact<std::uint32_t>& numa) {
     for (const auto child : element.children()) {
       if (std::string_view(child.name()) != "net") {
@@ -234,7 +286,10 @@ class NcclReader {
       nic.name = text::quote(attribute(child, "name"));
       if (nic.name.empty()) return file_.error(child, "<net> has no name");
       if (machine_.nics.size() >= kMaxPciDevices) return file_.error(child, "too many <net> elements");
-      if (!net_names_.insert(nic.name).second) return file_.error(child, fmt::format("net {} appears twice", nic.name));
+      if (!net_names_.insert(nic.name).second) {
+        if (!add_port(child, nic.name, pci)) return file_.error(child, fmt::format("net {} appears twice", nic.name));
+        continue;
+      }
       if (pci) nic.functions.push_back(pci);
       nic.numa_node = numa;
       if (const auto gdr = attribute(child, "gdr"); gdr == "0" || gdr == "1")
@@ -267,6 +322,25 @@ class NcclReader {
       machine_.nics.push_back(std::move(nic));
     }
     return {};
+  }
+
+  // The second port of an RDMA device: the same name below the same function, with another number.
+  bool add_port(pugi::xml_node net, const std::string& name, Ref<PciDevice> pci) {
+    for (const auto& nic : machine_.nics) {
+      const bool here = pci ? !nic.functions.empty() && nic.functions.front() == pci : nic.functions.empty();
+      if (nic.name != name || !nic.rdma || !here) continue;
+      auto& ports = machine_.rdma[nic.rdma.index].ports;
+      RdmaPort port;
+      port.number = text::to_u32(attribute(net, "port")).value_or(1);
+      for (const auto& known : ports) {
+        if (known.number == port.number) return false;
+      }
+      const auto speed = text::to_double(attribute(net, "speed"));
+      if (speed && *speed > 0 && *speed <= 1e8) port.rate_gbps.set(*speed / 1000.0, source_);
+      ports.push_back(std::move(port));
+      return true;
+    }
+    return false;
   }
 
   // NCCL's socket transport writes interfaces; all others are verbs or plugin devices.
@@ -321,12 +395,26 @@ class NcclReader {
       link.a = gpu;
       link.b = other->second;
       link.count.set(line.count, source_);
+      // NCCL counts the links that are up. A GPU has none only before the fabric is trained, or when all are down.
+      if (line.count == 0) {
+        link.active.set(0, source_);
+        if (const auto all = links_of(line.gpu)) link.count.set(all, Source::catalogue);
+      }
       machine_.links.push_back(link);
     }
   }
 
+  // How many NVLinks GPUs of this model have; 0 where the catalogue does not know it.
+  std::uint32_t links_of(std::uint32_t gpu) const {
+    const auto& device = machine_.pci[machine_.gpus[gpu].pci.index];
+    const auto name = pci_device_name(device.vendor_id.value_or(0), device.device_id.value_or(0));
+    const auto* model = name ? find_gpu_generation(*name) : nullptr;
+    return model == nullptr ? 0 : model->nvlinks;
+  }
+
   XmlFile file_;
   std::string name_;
+  NodeRef numa_;  // of the CPU that is being read
   Source source_ = Source::nccl_xml;
   Machine machine_;
   std::set<BusId> seen_;

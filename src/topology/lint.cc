@@ -11,8 +11,10 @@
 namespace fairway::topology {
 namespace {
 
-// NCCL's own limit on nodes of one kind (its NCCL_TOPO_MAX_NODES).
-constexpr std::size_t kNcclMaxNodes = 256;
+// NCCL's own limits on nodes of one kind (its NCCL_TOPO_MAX_NODES): up to 2.26, from 2.27 and from 2.29.7 on.
+constexpr std::size_t kOldNcclNodes = 256;
+constexpr std::size_t kMidNcclNodes = 576;
+constexpr std::size_t kNcclMaxNodes = 640;
 constexpr std::size_t kMaxFindings = 1000;
 
 class Linter {
@@ -241,13 +243,18 @@ class Linter {
 
   void check_counts() {
     const auto too_many = [this](std::size_t n, const char* what) {
-      if (n > kNcclMaxNodes) {
-        add(Severity::error, "more-than-nccl-takes", what,
-            fmt::format("{} {}: NCCL refuses more than {}", n, what, kNcclMaxNodes));
-      }
+      if (n <= kOldNcclNodes) return;
+      add(n > kNcclMaxNodes ? Severity::error : Severity::warning, "more-than-nccl-takes", what,
+          fmt::format("{} {}: NCCL refuses more than {} up to 2.26, {} from 2.27, {} from 2.29.7 on", n, what,
+                      kOldNcclNodes, kMidNcclNodes, kNcclMaxNodes));
     };
+    // NCCL takes those that carry traffic: virtual functions and management ports it leaves out.
+    std::size_t rails = 0;
+    for (std::uint32_t i = 0; i < machine_.nics.size(); ++i) {
+      if (rail_verdict(machine_, {NodeKind::nic, i}).rail) ++rails;
+    }
     too_many(machine_.gpus.size(), "GPUs");
-    too_many(machine_.nics.size(), "NICs");
+    too_many(rails, "NICs");
     too_many(machine_.numa_nodes.size(), "NUMA nodes");
     const auto switches = std::count_if(machine_.pci.begin(), machine_.pci.end(), [](const PciDevice& device) {
       return device.kind == PciKind::pci_switch || device.kind == PciKind::switch_upstream;

@@ -111,7 +111,7 @@ BusId bus_id_of(const NvmlPciInfo& info) {
 
 class NvmlReader {
  public:
-  NvmlReader(Nvml& nvml, Machine& machine) : machine_(machine) {
+  NvmlReader(Nvml& nvml, Machine& machine) : nvml_(nvml), machine_(machine) {
     nvml.find("nvmlSystemGetDriverVersion", driver_version_);
     nvml.find("nvmlDeviceGetCount_v2", count_);
     nvml.find("nvmlDeviceGetHandleByIndex_v2", handle_);
@@ -142,9 +142,16 @@ class NvmlReader {
     if (count_ == nullptr || handle_ == nullptr || pci_info_ == nullptr || count_(&count) != kSuccess || count > 1024) {
       return {ErrorCode::unsupported, "the NVIDIA driver does not list its GPUs"};
     }
+    count_of_driver_ = count;
     for (unsigned i = 0; i < count; ++i) {
       NvmlDevice device = nullptr;
-      if (handle_(i, &device) == kSuccess) read_gpu(i, device);
+      if (const auto result = handle_(i, &device); result == kSuccess) {
+        read_gpu(i, device);
+      } else {
+        add_note(machine_, NoteKind::unreadable, fmt::format("GPU{}", i),
+                 fmt::format("the driver has no handle of it ({}): it may have fallen off the bus",
+                             nvml_.error_text(result)));
+      }
     }
     renumber();
     join_links();
@@ -260,9 +267,10 @@ class NvmlReader {
     }
   }
 
-  // NVML's numbers are nvidia-smi's.
+  // NVML's numbers are nvidia-smi's. GPUs that it does not list come behind all of them.
   void renumber() {
-    std::uint32_t next = static_cast<std::uint32_t>(found_.size());
+    std::uint32_t next = count_of_driver_;
+    for (const auto& [bus, found] : found_) next = std::max(next, found.number + 1);
     for (auto& gpu : machine_.gpus) {
       const auto found = gpu.pci ? found_.find(machine_.pci[gpu.pci.index].bus_id) : found_.end();
       gpu.ordinal = found != found_.end() ? found->second.number : next++;
@@ -348,7 +356,9 @@ class NvmlReader {
     }
   }
 
+  Nvml& nvml_;
   Machine& machine_;
+  std::uint32_t count_of_driver_ = 0;
   std::map<BusId, Found> found_;
   NvmlResult (*driver_version_)(char*, unsigned) = nullptr;
   NvmlResult (*count_)(unsigned*) = nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,22 +13,6 @@
 // reason. Nothing is invented: the notes list what a file lacks.
 namespace fairway::topology {
 
-enum class FileKind : std::uint8_t {
-  unknown,
-  snapshot,
-  fabric_snapshot,
-  hwloc_xml,
-  nccl_xml,  // RCCL's too
-  topo_matrix,
-  lspci,           // the list; with -vvv it has the tree
-  sysfs_tree,      // a directory: a captured root with sys/, a sys/, or a class/infiniband
-  command_folder,  // a directory of pasted command outputs
-};
-std::string_view to_string(FileKind kind);
-
-// Recognises the kind by content. not_found, or system_error with the system's text, when unreadable.
-Result<FileKind> recognise(const std::string& path);
-
 // A machine from whatever the path holds.
 Result<Machine> load(const std::string& path);
 // A fabric; a path that holds one machine gives a fabric of one.
@@ -38,11 +23,11 @@ Result<Machine> read_snapshot(std::string_view text, const std::string& name);
 Result<Fabric> read_fabric_snapshot(std::string_view text, const std::string& name);
 Result<Machine> read_hwloc_xml(std::string_view text, const std::string& name);
 Result<Machine> read_nccl_xml(std::string_view text, const std::string& name);
-Result<Machine> read_topo_matrix(std::string_view text, const std::string& name);
+// `first_line`: the text's first line in its file.
+Result<Machine> read_topo_matrix(std::string_view text, const std::string& name, std::size_t first_line = 1);
 
-// From directories.
+// From a directory: a captured root with sys/, a sys/, or a class/infiniband.
 Result<Machine> read_sysfs_tree(const std::string& directory);
-Result<Machine> read_command_folder(const std::string& directory);
 
 // The snapshot's JSON (docs/schemas); version 1 is read too. `keep_identities` false scrubs first.
 inline constexpr int kSnapshotVersion = 2;

@@ -157,14 +157,29 @@ Fact<std::uint32_t> numa_of(const Machine& machine, NodeRef node) {
   return root ? machine.host_bridges[root.index].numa_node : Fact<std::uint32_t>{};
 }
 
+namespace {
+
+// The ports that can carry bytes: those that are not known to be down, or all if every one is.
+std::vector<const RdmaPort*> carrying_ports(const RdmaDevice& device) {
+  std::vector<const RdmaPort*> out;
+  for (const auto& port : device.ports) {
+    if (port.state.value_or("ACTIVE") == "ACTIVE") out.push_back(&port);
+  }
+  if (!out.empty()) return out;
+  for (const auto& port : device.ports) out.push_back(&port);
+  return out;
+}
+
+}  // namespace
+
 Fact<double> nic_one_flow_gbps(const Machine& machine, const Nic& nic) {
   if (nic.bond) {
-    const auto leg = bond_one_flow_gbps(machine.bonds[nic.bond.index]);
+    const auto leg = bond_one_flow_gbps(machine, machine.bonds[nic.bond.index]);
     if (leg) return leg;
   }
   if (nic.rdma) {
-    for (const auto& port : machine.rdma[nic.rdma.index].ports) {
-      if (port.rate_gbps) return port.rate_gbps;
+    for (const auto* port : carrying_ports(machine.rdma[nic.rdma.index])) {
+      if (port->rate_gbps) return port->rate_gbps;
     }
   }
   for (const auto interface : nic.interfaces) {
@@ -172,6 +187,25 @@ Fact<double> nic_one_flow_gbps(const Machine& machine, const Nic& nic) {
     if (speed) return speed;
   }
   return nic.rate_gbps;
+}
+
+// NVIDIA's driver refuses it on GeForce cards of Ada and Blackwell (RTX 40 and 50; nccl#1309).
+bool has_no_peer_access(const Gpu& gpu) {
+  const auto model = gpu.model.value_or("");
+  if (model.find("GeForce") == std::string::npos) return false;
+  const auto at = model.find("RTX ");
+  return at != std::string::npos && (model.compare(at + 4, 2, "40") == 0 || model.compare(at + 4, 2, "50") == 0);
+}
+
+Fact<double> c2c_gbs(const Machine& machine, std::uint32_t gpu) {
+  Fact<double> sum;
+  for (const auto& link : machine.links) {
+    const NodeRef self{NodeKind::gpu, gpu};
+    if (link.kind != LinkKind::c2c || (link.a != self && link.b != self) || !link.gbs_per_link) continue;
+    const auto count = link.active ? *link.active : link.count.value_or(1);
+    sum.set(sum.value_or(0) + *link.gbs_per_link * count, link.gbs_per_link.source);
+  }
+  return sum;
 }
 
 bool is_virtual(const Machine& machine) {
@@ -185,14 +219,14 @@ Fact<double> believed_gbs(const Machine& machine, const PciDevice& device) {
 
 Fact<double> nic_capacity_gbps(const Machine& machine, const Nic& nic) {
   if (nic.bond) {
-    const auto all = bond_capacity_gbps(machine.bonds[nic.bond.index]);
+    const auto all = bond_capacity_gbps(machine, machine.bonds[nic.bond.index]);
     if (all) return all;
   }
   if (nic.rdma) {
     Fact<double> sum;
-    for (const auto& port : machine.rdma[nic.rdma.index].ports) {
-      if (!port.rate_gbps) return nic_one_flow_gbps(machine, nic);
-      sum.set(sum.value_or(0) + *port.rate_gbps, port.rate_gbps.source);
+    for (const auto* port : carrying_ports(machine.rdma[nic.rdma.index])) {
+      if (!port->rate_gbps) return nic_one_flow_gbps(machine, nic);
+      sum.set(sum.value_or(0) + *port->rate_gbps, port->rate_gbps.source);
     }
     // A bond without recorded legs: the port's rate is one leg's.
     if (sum) return sum;

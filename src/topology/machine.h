@@ -96,6 +96,13 @@ Fact<double> nic_capacity_gbps(const Machine& machine, const Nic& nic);
 // Of one flow: one leg of a bond.
 Fact<double> nic_one_flow_gbps(const Machine& machine, const Nic& nic);
 
+// Whether any link between GPUs, or of GPUs to NVSwitches, is on record: NVLink or xGMI.
+bool has_gpu_links(const Machine& machine);
+// Whether GPUs of this model have no access to each other's memory over PCIe: GeForce cards newer than the RTX 3090.
+bool has_no_peer_access(const Gpu& gpu);
+// NVLink-C2C between a GPU and its CPU, GB/s per direction; unknown where the GPU has none on record.
+Fact<double> c2c_gbs(const Machine& machine, std::uint32_t gpu);
+
 // One link of the machine, with what it carries in each direction.
 enum class EdgeKind : std::uint8_t {
   pcie,

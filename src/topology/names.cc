@@ -1,6 +1,5 @@
 #include "topology/names.h"
 
-#include "topology/load.h"
 #include "topology/machine.h"
 
 namespace fairway::topology {
@@ -79,15 +78,6 @@ constexpr NameTable<EdgeKind, 8> kEdgeKinds{{{EdgeKind::pcie, "pcie"},
                                              {EdgeKind::c2c, "c2c"},
                                              {EdgeKind::port, "port"}}};
 
-constexpr NameTable<FileKind, 8> kFileKinds{{{FileKind::unknown, "unknown"},
-                                             {FileKind::snapshot, "snapshot"},
-                                             {FileKind::fabric_snapshot, "fabric snapshot"},
-                                             {FileKind::hwloc_xml, "hwloc XML"},
-                                             {FileKind::nccl_xml, "NCCL or RCCL topology XML"},
-                                             {FileKind::topo_matrix, "nvidia-smi topo -m"},
-                                             {FileKind::sysfs_tree, "captured sysfs tree"},
-                                             {FileKind::command_folder, "folder of command outputs"}}};
-
 }  // namespace
 
 std::string_view to_string(Source source) {
@@ -128,9 +118,6 @@ std::optional<InterfaceKind> interface_kind_from(std::string_view text) {
 }
 std::string_view to_string(EdgeKind kind) {
   return name_of(kEdgeKinds, kind);
-}
-std::string_view to_string(FileKind kind) {
-  return name_of(kFileKinds, kind);
 }
 
 }  // namespace fairway::topology

@@ -66,14 +66,18 @@ struct Bond {
   Fact<bool> up;
   Fact<std::uint32_t> active_aggregator;
   Fact<std::string> active_leg;  // active-backup: the leg that carries all traffic
+  Fact<std::uint32_t> watch_ms;  // how often links are looked at (MII or ARP); 0: never, so a dead leg stays in use
   std::vector<BondLeg> legs;
   friend bool operator==(const Bond&, const Bond&) = default;
 };
 
+struct Machine;
+// The legs that can carry traffic now, by the bond's mode: of active-backup the active one alone.
+std::vector<const BondLeg*> carrying_legs(const Machine& machine, const Bond& bond);
 // Gb/s over all legs that are up and carry traffic in this mode; unknown if the speed of one of them is.
-Fact<double> bond_capacity_gbps(const Bond& bond);
+Fact<double> bond_capacity_gbps(const Machine& machine, const Bond& bond);
 // Gb/s of one flow: one leg (the slowest carrying one, since the hash may pick any); balance-rr: all legs.
-Fact<double> bond_one_flow_gbps(const Bond& bond);
+Fact<double> bond_one_flow_gbps(const Machine& machine, const Bond& bond);
 
 struct Gid {
   std::uint32_t index = 0;
@@ -150,6 +154,10 @@ struct Nic {
   Fact<std::string> net_switch;  // the switch its port is cabled to, where known: "rail-0"
   friend bool operator==(const Nic&, const Nic&) = default;
 };
+
+// The largest RDMA MTU that fits into an Ethernet interface's, as the kernel chooses it for hardware: up to 96 bytes
+// are headers (ib_core's iboe_get_mtu). None below 352 bytes.
+std::optional<std::uint32_t> roce_mtu(std::uint32_t interface_mtu);
 
 // The kernel's rate text "200 Gb/sec (2X NDR)": 200 Gb/s over 2 lanes of 100.
 struct PortRate {

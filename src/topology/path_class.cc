@@ -189,6 +189,9 @@ PathMatrix path_matrix(const Machine& machine) {
     if (hardware || in_capture || (!any_rdma && !nic.rdma)) matrix.ends.push_back({NodeKind::nic, i});
   }
   if (matrix.ends.size() > kMaxMatrixEnds) matrix.ends.resize(kMaxMatrixEnds);
+  std::uint32_t nics = 0;
+  for (const auto end : matrix.ends)
+    matrix.numbers.push_back(end.kind == NodeKind::gpu ? machine.gpus[end.index].ordinal : nics++);
   const LinkTable links(machine);
   matrix.cells.resize(matrix.ends.size() * matrix.ends.size());
   for (std::size_t r = 0; r < matrix.ends.size(); ++r) {
@@ -210,7 +213,7 @@ std::vector<ClassConflict> class_conflicts(const Machine& machine) {
       const auto written = recorded(machine, ends[r], ends[c]);
       if (tree.kind == PathKind::unknown || written.kind == PathKind::unknown || tree == written) continue;
       // A tree without NVLinks does not contradict a capture that has them.
-      if (written.kind == PathKind::nvlink && machine.links.empty()) continue;
+      if (written.kind == PathKind::nvlink && !has_gpu_links(machine)) continue;
       conflicts.push_back({ends[r], ends[c], tree, written});
     }
   }

@@ -12,6 +12,9 @@ inline constexpr std::uint32_t kVendorAmd = 0x1002;
 inline constexpr std::uint32_t kVendorMellanox = 0x15b3;
 inline constexpr std::uint32_t kVendorAmazon = 0x1d0f;
 inline constexpr std::uint32_t kVendorVirtio = 0x1af4;
+inline constexpr std::uint32_t kVendorHabana = 0x1da3;
+inline constexpr std::uint32_t kVendorMetax = 0x9999;
+inline constexpr std::uint32_t kVendorGoogle = 0x1ae0;
 inline constexpr std::uint32_t kVendorQemu = 0x1b36;  // Red Hat, Inc.: its emulated devices
 
 inline std::uint32_t base_class(const PciDevice& device) {
@@ -21,13 +24,15 @@ inline std::uint32_t sub_class(const PciDevice& device) {
   return device.class_code.value_or(0) >> 8;
 }
 
-// A GPU that computes: 3D controllers of any vendor, and NVIDIA's and AMD's displays and accelerators. A server's
-// management display is none.
+// A GPU that computes: 3D controllers of any vendor, NVIDIA's and AMD's displays and accelerators, and the accelerators
+// of Habana (Gaudi) and MetaX. A server's management display is none.
 inline bool is_gpu(const PciDevice& device) {
   if (device.kind != PciKind::endpoint) return false;
   const auto vendor = device.vendor_id.value_or(0);
   const bool maker = vendor == kVendorNvidia || vendor == kVendorAmd;
   const auto kind = sub_class(device);
+  if (kind == 0x1200 && (vendor == kVendorHabana || vendor == kVendorMetax)) return true;
+  if (kind == 0x0380 && vendor == kVendorMetax) return true;
   return kind == 0x0302 || (maker && (kind == 0x0300 || kind == 0x0380 || kind == 0x1200));
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -31,6 +32,8 @@ std::string management_reason(const Machine& machine, const Nic& nic) {
   if (nic.functions.empty()) return {};
   const auto& own = machine.pci[nic.functions.front().index];
   if (own.vendor_id.value_or(0) != kVendorMellanox) return {};
+  // The fabric manager's start script looks for this word too.
+  if (own.purpose.value_or("") == "SW_MNG") return "no rail: its product data says SW_MNG: it manages NVLink";
   const bool efa = std::any_of(machine.pci.begin(), machine.pci.end(), [](const PciDevice& device) {
     return device.vendor_id.value_or(0) == kVendorAmazon && is_rdma_function(device);
   });
@@ -54,6 +57,25 @@ std::string management_reason(const Machine& machine, const Nic& nic) {
   return {};
 }
 
+// Google's machines have no RDMA: the adapters behind the GPUs' switches carry GPU traffic by TCP (GPUDirect-TCPX).
+bool is_tcpx(const Machine& machine, const Nic& nic) {
+  if (nic.functions.empty()) return false;
+  const auto& own = machine.pci[nic.functions.front().index];
+  if (own.vendor_id.value_or(0) != kVendorGoogle) return false;
+  std::set<std::uint32_t> above;
+  for (auto at = own.parent; at && above.insert(at.index).second;) at = machine.pci[at.index].parent;
+  return std::any_of(machine.gpus.begin(), machine.gpus.end(), [&](const Gpu& gpu) {
+    std::size_t depth = 0;
+    for (auto at = gpu.pci; at && depth++ <= kMaxPciDepth; at = machine.pci[at.index].parent) {
+      if (above.contains(at.index)) return true;
+    }
+    return false;
+  });
+}
+
+constexpr std::string_view kTcpx =
+    "rail for TCP only: a Google adapter below a GPU's switch (GPUDirect-TCPX); its rate is not recorded";
+
 RailVerdict judge_rdma(const Machine& machine, std::uint32_t index) {
   const auto& device = machine.rdma[index];
   RailVerdict verdict{{NodeKind::rdma, index}, false, {}};
@@ -67,6 +89,12 @@ RailVerdict judge_rdma(const Machine& machine, std::uint32_t index) {
                                [](const RdmaPort& port) { return port.state.value_or("ACTIVE") == "ACTIVE"; });
   if (!device.ports.empty() && up == device.ports.end()) {
     verdict.reason = fmt::format("no rail: its port is {}", *device.ports.front().state);
+    return verdict;
+  }
+  // libibverbs lists devices that carry neither InfiniBand nor Ethernet, and no program can use them. (EFA says
+  // "Unspecified".)
+  if (up != device.ports.end() && up->link_layer && *up->link_layer == "Unknown") {
+    verdict.reason = "no rail: its link layer is Unknown: neither InfiniBand nor Ethernet";
     return verdict;
   }
   const auto nic = nic_of(machine, index);
@@ -109,7 +137,7 @@ RailVerdict judge_interface(const Machine& machine, std::uint32_t index) {
     case InterfaceKind::tunnel: return no("a tunnel: every packet is wrapped by the CPU");
     case InterfaceKind::dummy: return no("a dummy device: nothing is behind it");
     case InterfaceKind::vlan: return no("a VLAN: the interface below it counts");
-    case InterfaceKind::macvlan: return no("a macvlan: the interface below it counts");
+    case InterfaceKind::macvlan: return no("a macvlan or ipvlan: the interface below it counts");
     case InterfaceKind::other: return no("a virtual interface without a device below it");
     case InterfaceKind::bond:
     case InterfaceKind::physical:
@@ -134,7 +162,10 @@ RailVerdict judge_interface(const Machine& machine, std::uint32_t index) {
     }
   }
   if (is_virtio(machine, interface)) return no("a virtio port: the hypervisor's or the card's management network");
-  if (interface.master && interface.kind != InterfaceKind::bond) {
+  // A VRF only routes: its ports count themselves.
+  const auto master = interface.master ? find_interface(machine, *interface.master) : Ref<NetInterface>{};
+  const bool is_vrf = master && machine.interfaces[master.index].kind == InterfaceKind::other;
+  if (interface.master && interface.kind != InterfaceKind::bond && !is_vrf) {
     return no(fmt::format("belongs to {}, which counts instead", *interface.master));
   }
   if (interface.kind == InterfaceKind::bond) {
@@ -157,6 +188,7 @@ RailVerdict rail_verdict(const Machine& machine, NodeRef node) {
   if (node.kind == NodeKind::nic) {
     const auto& nic = machine.nics[node.index];
     if (nic.rdma) return {node, judge_rdma(machine, nic.rdma.index).rail, judge_rdma(machine, nic.rdma.index).reason};
+    if (is_tcpx(machine, nic)) return {node, true, std::string(kTcpx)};
     if (!nic.interfaces.empty()) {
       auto verdict = judge_interface(machine, nic.interfaces.front().index);
       verdict.node = node;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "topology/host.h"
+#include "topology/machine.h"
 #include "topology/network.h"
 #include "topology/pci_ids.h"
 #include "topology/text.h"
@@ -19,17 +20,9 @@ Fact<double> product(const Fact<double>& speed, const Fact<std::uint32_t>& width
   return {pcie_gbs(*speed, *width), speed.source};
 }
 
-// The legs that can carry traffic now, by the bond's mode.
-std::vector<const BondLeg*> carrying_legs(const Bond& bond) {
-  std::vector<const BondLeg*> legs;
-  const bool one_only = bond.mode.value_or("") == "active-backup" || bond.mode.value_or("") == "broadcast";
-  for (const auto& leg : bond.legs) {
-    if (leg.up.known() && !*leg.up) continue;
-    if (bond.active_aggregator && leg.aggregator && *leg.aggregator != *bond.active_aggregator) continue;
-    legs.push_back(&leg);
-    if (one_only) break;
-  }
-  return legs;
+bool is_one_leg_mode(const Bond& bond) {
+  const auto mode = bond.mode.value_or("");
+  return mode == "active-backup" || mode == "broadcast";
 }
 
 }  // namespace
@@ -51,8 +44,24 @@ Fact<double> max_gbs(const PcieLink& link) {
   return product(link.max_speed_gts, link.max_width);
 }
 
-Fact<double> bond_capacity_gbps(const Bond& bond) {
-  const auto legs = carrying_legs(bond);
+std::vector<const BondLeg*> carrying_legs(const Machine& machine, const Bond& bond) {
+  std::vector<const BondLeg*> legs;
+  for (const auto& leg : bond.legs) {
+    if (leg.up.known() && !*leg.up) continue;
+    if (bond.active_aggregator && leg.aggregator && *leg.aggregator != *bond.active_aggregator) continue;
+    legs.push_back(&leg);
+  }
+  if (!is_one_leg_mode(bond) || legs.size() < 2) return legs;
+  // Of active-backup the active leg counts, not the first that is up.
+  const auto active = std::find_if(legs.begin(), legs.end(), [&](const BondLeg* leg) {
+    return leg->interface.index < machine.interfaces.size() &&
+           machine.interfaces[leg->interface.index].name == bond.active_leg.value_or("");
+  });
+  return {active == legs.end() ? legs.front() : *active};
+}
+
+Fact<double> bond_capacity_gbps(const Machine& machine, const Bond& bond) {
+  const auto legs = carrying_legs(machine, bond);
   Fact<double> sum;
   for (const auto* leg : legs) {
     if (!leg->speed_gbps) return {};
@@ -61,14 +70,21 @@ Fact<double> bond_capacity_gbps(const Bond& bond) {
   return sum;
 }
 
-Fact<double> bond_one_flow_gbps(const Bond& bond) {
-  if (bond.mode.value_or("") == "balance-rr") return bond_capacity_gbps(bond);
+Fact<double> bond_one_flow_gbps(const Machine& machine, const Bond& bond) {
+  if (bond.mode.value_or("") == "balance-rr") return bond_capacity_gbps(machine, bond);
   Fact<double> slowest;
-  for (const auto* leg : carrying_legs(bond)) {
+  for (const auto* leg : carrying_legs(machine, bond)) {
     if (!leg->speed_gbps) return {};
     if (!slowest || *leg->speed_gbps < *slowest) slowest = leg->speed_gbps;
   }
   return slowest;
+}
+
+std::optional<std::uint32_t> roce_mtu(std::uint32_t interface_mtu) {
+  for (const std::uint32_t mtu : {4096U, 2048U, 1024U, 512U, 256U}) {
+    if (interface_mtu >= mtu + 96) return mtu;
+  }
+  return {};
 }
 
 std::optional<PortRate> parse_port_rate(std::string_view input) {

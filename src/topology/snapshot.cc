@@ -62,9 +62,35 @@ Status JsonReader::decode(const Json& json, const std::string& path, double& x) 
   return {};
 }
 
+namespace {
+
+// People open other people's recordings: control characters would reach the terminal, and an SVG with a non-character
+// is no XML. Each becomes a question mark. JSON's texts are UTF-8.
+std::string printable(const std::string& text) {
+  const auto at = [&text](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto first = at(i);
+    const std::size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    const bool control = first < 0x20 || first == 0x7f || (first == 0xc2 && at(i + 1) < 0xa0);
+    const bool end_of_plane = (length == 3 || length == 4) && at(i + length - 2) == 0xbf &&
+                              at(i + length - 1) >= 0xbe && (length == 3 ? first == 0xef : (at(i + 1) & 0x0f) == 0x0f);
+    const bool arabic = first == 0xef && at(i + 1) == 0xb7 && at(i + 2) >= 0x90 && at(i + 2) <= 0xaf;
+    if (control || end_of_plane || arabic) {
+      out += '?';
+    } else {
+      out.append(text, i, length);
+    }
+    i += length;
+  }
+  return out;
+}
+
+}  // namespace
+
 Status JsonReader::decode(const Json& json, const std::string& path, std::string& x) {
   if (!json.is_string()) return error(path, "is not a text");
-  x = json.get<std::string>();
+  x = printable(json.get_ref<const std::string&>());
   return {};
 }
 

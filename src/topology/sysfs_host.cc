@@ -97,6 +97,21 @@ void read_distances(FileTree& tree, Machine& machine) {
   }
 }
 
+// arm64 has no flag for a hypervisor: the firmware's maker tells. None for makers of hardware.
+std::optional<std::string> maker_of_guests(FileTree& tree) {
+  const auto maker = tree.text(tree.sys("class/dmi/id/sys_vendor"));
+  if (!maker) return {};
+  const auto product = tree.text(tree.sys("class/dmi/id/product_name")).value_or("");
+  // EC2's bare metal says so in its name; Google and Microsoft sell hardware too.
+  const bool amazon = maker->starts_with("Amazon EC2") && product.find("metal") == std::string::npos;
+  const bool google = maker->starts_with("Google") && product.find("Compute Engine") != std::string::npos;
+  const bool microsoft = maker->starts_with("Microsoft") && product.find("Virtual Machine") != std::string::npos;
+  bool other = false;
+  for (const auto* name : {"QEMU", "VMware", "Xen", "innotek", "Parallels", "OpenStack"})
+    other |= maker->starts_with(name);
+  return amazon || google || microsoft || other ? std::optional(text::quote(*maker)) : std::nullopt;
+}
+
 }  // namespace
 
 void read_sysfs_host(FileTree& tree, Machine& machine, bool with_packages_and_nodes) {
@@ -127,6 +142,9 @@ void read_sysfs_host(FileTree& tree, Machine& machine, bool with_packages_and_no
     } else if (flags) {
       machine.virtual_machine.set("none", Source::procfs);
     }
+  }
+  if (!machine.virtual_machine) {
+    if (const auto maker = maker_of_guests(tree)) machine.virtual_machine.set(*maker, Source::sysfs);
   }
 }
 

@@ -23,11 +23,16 @@ InterfaceKind kind_of(FileTree& tree, const std::string& name, const std::string
       if (line == "DEVTYPE=bond") return InterfaceKind::bond;
       if (line == "DEVTYPE=bridge") return InterfaceKind::bridge;
       if (line == "DEVTYPE=macvlan" || line == "DEVTYPE=ipvlan") return InterfaceKind::macvlan;
+      if (line == "DEVTYPE=vrf") return InterfaceKind::other;
       if (line == "DEVTYPE=vxlan" || line == "DEVTYPE=geneve" || line == "DEVTYPE=wireguard")
         return InterfaceKind::tunnel;
     }
   }
   if (has_device) return InterfaceKind::physical;
+  // macvlan and ipvlan name what is below them by a link lower_NAME, and have no kind of their own there.
+  for (const auto& entry : tree.list(base)) {
+    if (entry.starts_with("lower_")) return InterfaceKind::macvlan;
+  }
   if (name.starts_with("veth")) return InterfaceKind::veth;
   if (name.starts_with("ifb") || name.starts_with("dummy")) return InterfaceKind::dummy;
   // The peer of a veth has another index or another namespace; a plain virtual device links to itself.
@@ -77,7 +82,8 @@ void read_sysfs_bond(FileTree& tree, Machine& machine, Ref<NetInterface> ref) {
   if (const auto policy = tree.text(base + "xmit_hash_policy")) {
     bond.hash_policy.set(text::quote(policy->substr(0, policy->find(' '))), Source::sysfs);
   }
-  if (const auto active = tree.text(base + "active_slave")) bond.active_leg.set(text::quote(*active), Source::sysfs);
+  if (const auto active = tree.text(base + "active_slave"); active && !active->empty())
+    bond.active_leg.set(text::quote(*active), Source::sysfs);
   if (const auto names = tree.text(base + "slaves")) {
     for (const auto name : text::words(*names)) {
       const auto leg_ref = find_interface(machine, name);
@@ -91,6 +97,21 @@ void read_sysfs_bond(FileTree& tree, Machine& machine, Ref<NetInterface> ref) {
     }
   }
   machine.bonds.push_back(std::move(bond));
+}
+
+// What everybody may read of a bond in sysfs and /proc says to root alone: its aggregators, and how links are watched.
+void add_sysfs_aggregators(FileTree& tree, Machine& machine, Bond& bond) {
+  const auto base = tree.sys("class/net/" + machine.interfaces[bond.interface.index].name + "/bonding/");
+  if (!bond.active_aggregator) tree.fill(bond.active_aggregator, base + "ad_aggregator");
+  if (!bond.watch_ms) {
+    const auto mii = tree.number(base + "miimon");
+    const auto arp = tree.number(base + "arp_interval");
+    if (mii) bond.watch_ms.set(static_cast<std::uint32_t>(std::max(*mii, arp.value_or(0))), Source::sysfs);
+  }
+  for (auto& leg : bond.legs) {
+    const auto path = tree.sys("class/net/" + machine.interfaces[leg.interface.index].name + "/bonding_slave/");
+    if (!leg.aggregator) tree.fill(leg.aggregator, path + "ad_aggregator_id");
+  }
 }
 
 // "IEEE 802.3ad Dynamic link aggregation" and its siblings to the kernel's short names.
@@ -116,8 +137,9 @@ Ref<NetInterface> interface_named(Machine& machine, const std::string& name, Int
 
 }  // namespace
 
-bool read_bonding(std::string_view content, const std::string& bond_name, Source source, Machine& machine) {
-  if (content.find("Bonding Driver") == content.npos && content.find("Bonding Mode:") == content.npos) return false;
+namespace {
+
+void read_one_bond(std::string_view content, const std::string& bond_name, Source source, Machine& machine) {
   Bond bond;
   bond.interface = interface_named(machine, bond_name, InterfaceKind::bond);
   machine.interfaces[bond.interface.index].kind = InterfaceKind::bond;
@@ -140,6 +162,10 @@ bool read_bonding(std::string_view content, const std::string& bond_name, Source
       bond.hash_policy.set(text::quote(value.substr(0, value.find(' '))), source);
     } else if (key == "Currently Active Slave") {
       bond.active_leg.set(text::quote(value), source);
+    } else if (key == "MII Polling Interval (ms)" && number) {
+      bond.watch_ms.set(std::max(*number, bond.watch_ms.value_or(0)), source);
+    } else if (key == "ARP Polling Interval (ms)" && number) {
+      bond.watch_ms.set(std::max(*number, bond.watch_ms.value_or(0)), source);
     } else if (key == "MII Status") {
       (leg != nullptr ? leg->up : bond.up).set(value == "up", source);
     } else if (key == "Aggregator ID" && number) {
@@ -156,6 +182,41 @@ bool read_bonding(std::string_view content, const std::string& bond_name, Source
     if (!speed) speed = one.speed_gbps;
   }
   machine.bonds.push_back(std::move(bond));
+}
+
+// The master of the first leg of a bond's text that is known.
+std::string master_in(std::string_view content, const Machine& machine) {
+  constexpr std::string_view kLeg = "Slave Interface:";
+  for (const auto line : text::lines(content)) {
+    if (!line.starts_with(kLeg)) continue;
+    const auto leg = find_interface(machine, text::trim(line.substr(kLeg.size())));
+    if (leg && machine.interfaces[leg.index].master) return *machine.interfaces[leg.index].master;
+  }
+  return {};
+}
+
+}  // namespace
+
+bool read_bonding(std::string_view content, const std::string& bond_name, Source source, Machine& machine) {
+  if (content.find("Bonding Driver") == content.npos && content.find("Bonding Mode:") == content.npos) return false;
+  // `cat /proc/net/bonding/*` has several, each from its driver's line on; they are named by their legs.
+  constexpr std::string_view kHead = "Ethernet Channel Bonding Driver";
+  std::vector<std::string_view> parts;
+  for (auto rest = content; !rest.empty();) {
+    const auto next = rest.find(kHead, rest.starts_with(kHead) ? kHead.size() : 0);
+    if (next != 0) parts.push_back(rest.substr(0, next));
+    rest = next == rest.npos ? std::string_view{} : rest.substr(next);
+  }
+  std::erase_if(parts, [](std::string_view part) { return part.find("Slave Interface:") == part.npos; });
+  if (parts.size() < 2) {
+    read_one_bond(content, bond_name, source, machine);
+    return true;
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    auto name = master_in(parts[i], machine);
+    if (name.empty()) name = i == 0 ? bond_name : fmt::format("{}+{}", bond_name, i);
+    read_one_bond(parts[i], name, source, machine);
+  }
   return true;
 }
 
@@ -178,6 +239,7 @@ void read_sysfs_network(FileTree& tree, Machine& machine) {
     if (!file || !read_bonding(*file, name, Source::procfs, machine)) {
       read_sysfs_bond(tree, machine, Ref<NetInterface>(i));
     }
+    add_sysfs_aggregators(tree, machine, machine.bonds.back());
   }
 }
 

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "topology/bridges.h"
+#include "topology/file.h"
 #include "topology/pci_ids.h"
 #include "topology/sysfs.h"
 #include "topology/text.h"
@@ -148,10 +150,23 @@ class PciReader {
     if (device.kind != PciKind::endpoint) return;
     if (const auto driver = FileTree::link_name(path + "/driver")) device.driver.learn(*driver, Source::sysfs);
     if (!is_gpu(device) && !is_network(device)) return;
+    if (is_network(device)) read_purpose(device, path);
     if (const auto list = tree_.text(path + "/local_cpulist")) {
       if (const auto cpus = CpuSet::parse_list(*list)) device.local_cpus.learn(*cpus, Source::sysfs);
     }
     if (is_gpu(device)) read_gpu(device, path);
+  }
+
+  // Vital product data, which root may read: a vendor's keyword "SMDL=SW_MNG".
+  void read_purpose(PciDevice& device, const std::string& path) {
+    if (device.vendor_id.value_or(0) != kVendorMellanox) return;
+    const auto vpd = read_file(path + "/vpd", 4096);
+    const auto at = vpd ? vpd->find("SMDL=") : std::string::npos;
+    if (!vpd || at == std::string::npos) return;
+    auto end = at + 5;
+    while (end < vpd->size() && ((*vpd)[end] == '_' || std::isalnum(static_cast<unsigned char>((*vpd)[end])) != 0))
+      ++end;
+    device.purpose.learn(vpd->substr(at + 5, end - at - 5), Source::sysfs);
   }
 
   // "32.0 GT/s PCIe" or "Unknown"; virtual devices lack the file.
@@ -172,18 +187,32 @@ class PciReader {
     gpu.pci = find_pci(machine_, device.bus_id);
     gpu.ordinal = static_cast<std::uint32_t>(machine_.gpus.size());
     if (device.vendor_id.value_or(0) == kVendorNvidia) {
-      // Line n of `resource` is BAR n: first, last, flags.
-      const auto resource = tree_.text(path + "/resource");
-      const auto bars = resource ? text::lines(*resource) : std::vector<std::string_view>{};
-      const auto words = bars.size() > 1 ? text::words(bars[1]) : std::vector<std::string_view>{};
-      if (words.size() == 3) {
-        const auto first = text::to_hex(words[0]);
-        const auto last = text::to_hex(words[1]);
-        if (first && last && *last > *first) gpu.bar1_bytes.set(*last - *first + 1, Source::sysfs);
+      if (const auto resource = tree_.text(path + "/resource")) {
+        if (const auto bytes = largest_window(*resource); bytes > 0) gpu.bar1_bytes.set(bytes, Source::sysfs);
       }
       if (tree_.has_proc()) read_driver(gpu, device.bus_id);
     }
     machine_.gpus.push_back(std::move(gpu));
+  }
+
+  // Line n of `resource` is BAR n: first, last, flags. The window into a GPU's memory is the largest prefetchable one
+  // of its first five: BAR 1 up to Ampere; from Hopper on BAR 0 has 64 bits, and the window is BAR 2.
+  static std::uint64_t largest_window(std::string_view resource) {
+    constexpr std::uint64_t kPrefetch = 0x2000;  // IORESOURCE_PREFETCH
+    std::uint64_t most = 0;
+    const auto bars = text::lines(resource);
+    for (std::size_t i = 0; i < bars.size() && i < 5; ++i) {
+      const auto words = text::words(bars[i]);
+      if (words.size() != 3) continue;
+      const auto first = text::to_hex(words[0]);
+      const auto last = text::to_hex(words[1]);
+      const auto flags = text::to_hex(words[2]);
+      if (!first || !last || !flags || *last <= *first) continue;
+      // Registers of 16 to 64 MiB are no window; some captures have no flags.
+      const bool window = (*flags & kPrefetch) != 0 || (*flags == 0 && i == 1);
+      if (window) most = std::max(most, *last - *first + 1);
+    }
+    return most;
   }
 
   void read_driver(Gpu& gpu, const BusId& bus_id) {

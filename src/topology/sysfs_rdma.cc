@@ -68,14 +68,6 @@ void read_pkeys(FileTree& tree, const std::string& base, RdmaPort& port) {
   if (!keys.empty()) port.pkeys.set(std::move(keys), Source::sysfs);
 }
 
-// The largest RDMA MTU that fits into an Ethernet interface's, as the kernel chooses it: up to 96 bytes are headers.
-std::optional<std::uint32_t> rdma_mtu(std::uint32_t interface_mtu) {
-  for (const std::uint32_t mtu : {4096U, 2048U, 1024U, 512U, 256U}) {
-    if (interface_mtu >= mtu + 96) return mtu;
-  }
-  return {};
-}
-
 RdmaPort read_port(FileTree& tree, const std::string& base, std::uint32_t number) {
   RdmaPort port;
   port.number = number;
@@ -113,7 +105,7 @@ void join_interface(FileTree& tree, Machine& machine, const std::string& base, R
   if (port.link_layer.value_or("") != "Ethernet" || !port.interface) return;
   const auto ref = find_interface(machine, *port.interface);
   if (!ref || !machine.interfaces[ref.index].mtu) return;
-  if (const auto mtu = rdma_mtu(*machine.interfaces[ref.index].mtu)) port.active_mtu.learn(*mtu, Source::derived);
+  if (const auto mtu = roce_mtu(*machine.interfaces[ref.index].mtu)) port.active_mtu.learn(*mtu, Source::derived);
 }
 
 void read_device(FileTree& tree, Machine& machine, const std::string& directory, const std::string& name) {

@@ -111,6 +111,25 @@ std::vector<std::string_view> lines(std::string_view s) {
   return out;
 }
 
+std::string count(std::size_t n, std::string_view noun) {
+  return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
+}
+
+std::string without_escapes(std::string_view s) {
+  std::string out;
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    if (s[i] != '\x1b') {
+      out += s[i];
+      continue;
+    }
+    if (i + 1 < s.size() && s[i + 1] == '[') {
+      i += 2;
+      while (i < s.size() && !(s[i] >= '@' && s[i] <= '~')) ++i;
+    }
+  }
+  return out;
+}
+
 bool natural_less(std::string_view a, std::string_view b) {
   std::size_t i = 0;
   std::size_t j = 0;

@@ -26,6 +26,12 @@ std::vector<std::string_view> split(std::string_view s, char separator);  // kee
 std::vector<std::string_view> words(std::string_view s);                  // blanks separate, none empty
 std::vector<std::string_view> lines(std::string_view s);                  // without \r\n
 
+// "1 GPU", "8 GPUs"
+std::string count(std::size_t n, std::string_view noun);
+
+// Without the escapes that colour or underline on a terminal.
+std::string without_escapes(std::string_view s);
+
 // Orders "mlx5_2" before "mlx5_10".
 bool natural_less(std::string_view a, std::string_view b);
 

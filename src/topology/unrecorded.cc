@@ -34,7 +34,7 @@ std::string_view links_of(const Gpu& gpu) {
 }  // namespace
 
 std::string_view unrecorded_gpu_links(const Machine& machine) {
-  if (machine.gpus.size() < 2 || !machine.links.empty() || !machine.nv_switches.empty()) return {};
+  if (machine.gpus.size() < 2 || has_gpu_links(machine) || !machine.nv_switches.empty()) return {};
   // A captured topo -m has a cell for each pair, and NVML reports links if it was asked.
   if (!machine.matrix.empty() || machine.gpu_driver.source == Source::nvml) return {};
   for (const auto& gpu : machine.gpus) {

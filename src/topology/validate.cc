@@ -144,7 +144,12 @@ Status validate(const Machine& machine) {
   if (machine.gpus.size() > kMaxGpus) {
     check.fail(fmt::format("{} GPUs: more than the {} that any machine has", machine.gpus.size(), kMaxGpus));
   }
-  for (const auto& gpu : machine.gpus) check.ref(gpu.pci, machine.pci.size(), "PCI device of a GPU");
+  std::set<std::uint32_t> numbers;
+  for (const auto& gpu : machine.gpus) {
+    check.ref(gpu.pci, machine.pci.size(), "PCI device of a GPU");
+    // Facts, fixes and commands name GPUs by their numbers.
+    if (!numbers.insert(gpu.ordinal).second) check.fail(fmt::format("two GPUs have the number {}", gpu.ordinal));
+  }
   for (const auto& nv_switch : machine.nv_switches)
     check.ref(nv_switch.pci, machine.pci.size(), "PCI device of an NVSwitch");
   for (const auto& link : machine.links) {

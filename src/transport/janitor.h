@@ -30,7 +30,7 @@ class Janitor final : public Stepper {
   Runtime& runtime_;
   const std::string name_;   // of the thread
   std::mutex mutex_;         // guards jobs_ and the start of task_
-  std::mutex finish_mutex_;  // held in finish()
+  std::mutex finish_mutex_;  // guards the end of the thread: one finish() at a time
   std::deque<std::function<void()>> jobs_;
   std::unique_ptr<Task> task_;
 };

@@ -22,29 +22,52 @@ ErrorCode check_blocks(const Command& command, std::uint64_t remote_size, std::u
   return ErrorCode::ok;
 }
 
-void SlowDeregistrations::end(std::shared_ptr<void> registration, std::uint64_t handle, bool slow, Janitor& janitor,
-                              Task* task, EventQueue& events) {
-  if (!slow) {
-    registration.reset();
-    events.add(EventKind::deregistered).value = handle;
-    return;
+void SlowDeregistrations::run(Ending& ending) {
+  if (!ending.end) return;
+  Status status = ending.end();
+  if (status) ending.end = nullptr;
+  if (ending.held) ending.held = std::move(status);
+}
+
+void SlowDeregistrations::tell(Ending ending, EventQueue& events) {
+  Event& event = events.add(EventKind::deregistered);
+  event.value = ending.handle;
+  event.status = ending.held;
+  if (ending.end) kept_[ending.handle] = std::move(ending);
+}
+
+void SlowDeregistrations::end(Ending ending, Janitor& janitor, Task* task, EventQueue& events) {
+  if (auto kept = kept_.extract(ending.handle); !kept.empty() && !ending.end) {
+    ending.end = std::move(kept.mapped().end);
+    ending.slow = kept.mapped().slow;
+  }
+  if (!ending.slow) {
+    run(ending);
+    return tell(std::move(ending), events);
   }
   ++under_way_;
-  janitor.end([this, registration = std::move(registration), handle, task]() mutable {
-    registration.reset();
+  janitor.end([this, ending = std::move(ending), task]() mutable {
+    run(ending);
     {
       const std::lock_guard lock(mutex_);
-      over_.push_back(handle);
+      over_.push_back(std::move(ending));
     }
     if (task != nullptr) task->wake();
   });
 }
 
 void SlowDeregistrations::report(EventQueue& events) {
-  const std::lock_guard lock(mutex_);
-  for (const std::uint64_t handle : over_) events.add(EventKind::deregistered).value = handle;
-  under_way_ -= over_.size();
-  over_.clear();
+  std::vector<Ending> over;
+  {
+    const std::lock_guard lock(mutex_);
+    over.swap(over_);
+  }
+  under_way_ -= over.size();
+  for (Ending& each : over) tell(std::move(each), events);
+}
+
+void SlowDeregistrations::try_again() {
+  std::erase_if(kept_, [](auto& each) { return each.second.end().is_ok(); });
 }
 
 }  // namespace fairway::transport

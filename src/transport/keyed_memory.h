@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -75,20 +76,32 @@ Reach reach_by_keys(const PlannedLinks::Link& link, const Registration* local, c
 ErrorCode check_blocks(const Command& command, std::uint64_t remote_size, std::uint32_t most_blocks,
                        std::uint64_t most);
 
-// Ends registrations; those that take milliseconds, too long for a step, on the janitor. Owner: the transport's worker.
+// Ends registrations; those that take milliseconds, too long for a step, on the janitor. What a driver refuses to end
+// is kept, and tried again when its handle is ended again. Owner: the transport's worker.
 class SlowDeregistrations {
  public:
-  // Ends it now or, if `slow`, on the janitor, which then wakes the task. Adds the event `deregistered`, here or in
+  struct Ending {
+    std::uint64_t handle = 0;
+    std::function<Status()> end;  // ends all that the driver lets it; may be called again if not ok. Empty: nothing
+    Status held;                  // not ok: who may touch the memory although the registrations have ended
+    bool slow = false;
+  };
+  // Ends it now or, if it is slow, on the janitor, which then wakes the task. Adds the event `deregistered`, here or in
   // report().
-  void end(std::shared_ptr<void> registration, std::uint64_t handle, bool slow, Janitor& janitor, Task* task,
-           EventQueue& events);
+  void end(Ending ending, Janitor& janitor, Task* task, EventQueue& events);
   void report(EventQueue& events);
-  [[nodiscard]] bool any() const { return under_way_ != 0; }
+  void try_again();  // what was kept
+  // Whether any is under way, or kept.
+  [[nodiscard]] bool any() const { return under_way_ != 0 || !kept_.empty(); }
 
  private:
+  static void run(Ending& ending);
+  void tell(Ending ending, EventQueue& events);
+
   std::size_t under_way_ = 0;
-  std::mutex mutex_;                 // guards over_
-  std::vector<std::uint64_t> over_;  // handles
+  std::map<std::uint64_t, Ending> kept_;  // by handle
+  std::mutex mutex_;                      // guards over_
+  std::vector<Ending> over_;
 };
 
 }  // namespace fairway::transport

@@ -57,9 +57,9 @@ class EnginesOverFabric : public testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     ASSERT_EQ(ready(), 2U);
   }
-  // Memory of both; the second domain of the sides for which it is said takes none of it.
-  void share(bool near_refused, bool far_refused) {
-    shim_takes(near_refused ? kBytes / 2 : 0);
+  // Memory of both; the second domain (or the first) of the sides for which it is said takes none of it.
+  void share(bool near_refused, bool far_refused, bool first = false) {
+    shim_takes(near_refused ? kBytes / 2 : 0, first);
     auto from = near_->allocate(kBytes, Access::all);
     shim_takes(far_refused ? kBytes / 2 : 0);
     auto to = far_->allocate(kBytes, Access::all);
@@ -119,6 +119,15 @@ TEST_F(EnginesOverFabric, MemoryThatOneDomainRefusesGoesByTheOthersAndExplainSay
     EXPECT_EQ(says, refused) << link.reason;
   }
   moves();
+}
+
+TEST_F(EnginesOverFabric, ExplainNamesTheDomainByWhichTheBytesGo) {
+  ASSERT_NO_FATAL_FAILURE(meet());
+  ASSERT_NO_FATAL_FAILURE(share(true, false, true));
+  for (const std::string& note : told().notes)
+    if (note.find("by libfabric's provider") != std::string::npos)
+      EXPECT_NE(note.find("#1"), std::string::npos) << note;
+  EXPECT_NE(told().text().find("by libfabric's provider"), std::string::npos) << told().text();
 }
 
 TEST_F(EnginesOverFabric, ARegionOfThePeersThatOneDomainRefusedIsGoneRoundToo) {

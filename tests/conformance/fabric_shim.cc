@@ -22,10 +22,13 @@ struct Shim {
   std::set<std::uint64_t> broken;  // names of ends, told once
   std::map<fid_cq*, std::vector<fi_cq_data_entry>> held;
   std::uint64_t swaps = 0, storms = 0, sends = 0;
-  std::uint64_t loses = 0, losses = 0;      // so many of the next arrivals, and so many so far
-  std::uint64_t lengthens = 0;              // so many of the next arrivals
-  std::size_t least_bytes = 0;              // of frames that are lost or longer
-  std::uint64_t forgets = 0;                // so many of the next operations' ends
+  std::uint64_t loses = 0, losses = 0;  // so many of the next arrivals, and so many so far
+  std::uint64_t lengthens = 0;          // so many of the next arrivals
+  std::size_t least_bytes = 0;          // of frames that are lost or longer
+  std::uint64_t forgets = 0;            // so many of the next operations' ends
+  std::uint64_t keeps = 0, receives = ~0UL, held_parity = 2;
+  bool only_errors = false, takes_first = false;
+  std::set<fid*> regions;                   // that are watched
   std::map<fid*, fid*> bound;               // regions, and to which end
   std::map<fid*, const fi_ops*> closed_by;  // of ends and bound regions: whose own these are
   std::map<const fi_ops*, fi_ops> ours;     // theirs, with another close
@@ -50,6 +53,7 @@ Shim& shim() {
 ssize_t read_queue(fid_cq* queue, fi_cq_data_entry* into, std::size_t count) {
   Shim& the = shim();
   const std::lock_guard lock(the.mutex);
+  if (the.only_errors) return -FI_EAVAIL;
   if (the.broken.erase(reinterpret_cast<std::uintptr_t>(queue->fid.context)) != 0) return -FI_EIO;
   if (the.setting.seed == 0) {
     const ssize_t got = the.real.read_queue(queue, into, count);
@@ -114,7 +118,12 @@ int close_bound(fid* object) {
     const std::lock_guard lock(the.mutex);
     for (const auto& [region, end] : the.bound)
       if (end == object) return -FI_EBUSY;
-    if (the.setting.keeps_ends) return -FI_EBUSY;
+    const bool region = the.regions.contains(object);
+    if (region ? the.keeps != 0 : the.setting.keeps_ends) {
+      the.keeps -= region ? 1 : 0;
+      return -FI_EBUSY;
+    }
+    the.regions.erase(object);
     the.bound.erase(object);
     own = the.closed_by.at(object);
     the.closed_by.erase(object);
@@ -160,9 +169,16 @@ int register_memory(fid_domain* domain, const fi_mr_attr* attributes, fid_mr** r
   {
     const std::lock_guard lock(the.mutex);
     const std::size_t takes = the.setting.takes_bytes;
-    if (takes != 0 && domain->fid.context != nullptr && attributes->mr_iov[0].iov_len > takes) return -FI_ENOMEM;
+    if (takes != 0 && (domain->fid.context == nullptr) == the.takes_first && attributes->mr_iov[0].iov_len > takes)
+      return -FI_ENOMEM;
   }
-  return the.real.register_memory(domain, attributes, region);
+  const int result = the.real.register_memory(domain, attributes, region);
+  const std::lock_guard lock(the.mutex);
+  if (result == 0 && the.setting.watches_regions) {
+    watch_close(&(*region)->fid);
+    the.regions.insert(&(*region)->fid);
+  }
+  return result;
 }
 
 }  // namespace
@@ -176,7 +192,10 @@ std::shared_ptr<const Calls> shim_calls(const ShimSetting& setting) {
   the.setting = setting;
   the.chance = setting.seed;
   the.broken.clear();
-  the.loses = the.lengthens = the.forgets = 0;
+  the.loses = the.lengthens = the.forgets = the.keeps = 0;
+  the.receives = ~0UL;
+  the.held_parity = 2;
+  the.only_errors = the.takes_first = false;
   the.least_bytes = 0;
   the.held.clear();
   auto calls = std::make_shared<Calls>(the.real);
@@ -192,9 +211,16 @@ std::shared_ptr<const Calls> shim_calls(const ShimSetting& setting) {
   };
   calls->send = [](fid_ep* end, const fi_msg* message, std::uint64_t flags) {
     const std::lock_guard guard(shim().mutex);
+    if (reinterpret_cast<std::uintptr_t>(end->fid.context) % 2 == shim().held_parity) return ssize_t{-FI_EAGAIN};
     const ssize_t result = shim().storm() ? ssize_t{-FI_EAGAIN} : shim().real.send(end, message, flags);
     shim().sends += result == 0 ? 1 : 0;
     return result;
+  };
+  calls->receive = [](fid_ep* end, void* into, std::size_t size, void* descriptor, void* context) {
+    const std::lock_guard guard(shim().mutex);
+    if (shim().receives == 0) return ssize_t{-FI_EINVAL};
+    --shim().receives;
+    return shim().real.receive(end, into, size, descriptor, context);
   };
   calls->may_sleep = [](fid_fabric* fabric, fid_cq* queue) {
     const std::lock_guard guard(shim().mutex);
@@ -233,6 +259,26 @@ void shim_forget(std::uint64_t completions) {
   shim().forgets = completions;
 }
 
+void shim_keep_regions(std::uint64_t ends) {
+  const std::lock_guard lock(shim().mutex);
+  shim().keeps = ends;
+}
+
+void shim_hold_sends(std::uint64_t end_parity) {
+  const std::lock_guard lock(shim().mutex);
+  shim().held_parity = end_parity;
+}
+
+void shim_receives(std::uint64_t taken) {
+  const std::lock_guard lock(shim().mutex);
+  shim().receives = taken;
+}
+
+void shim_only_errors(bool on) {
+  const std::lock_guard lock(shim().mutex);
+  shim().only_errors = on;
+}
+
 std::uint64_t shim_forgets() {
   const std::lock_guard lock(shim().mutex);
   return shim().forgets;
@@ -258,8 +304,9 @@ std::size_t shim_bound() {
   return shim().bound.size();
 }
 
-void shim_takes(std::size_t bytes) {
+void shim_takes(std::size_t bytes, bool first) {
   const std::lock_guard lock(shim().mutex);
+  shim().takes_first = first;
   shim().setting.takes_bytes = bytes;
 }
 

@@ -18,6 +18,7 @@ struct ShimSetting {
   bool unannounced = false;
   bool unordered = false;            // the provider does not say that it keeps any order
   bool keeps_ends = false;           // closing an end says that it is busy
+  bool watches_regions = false;      // for shim_keep_regions()
   std::size_t most_completions = 0;  // that a queue may be opened for; 0: any number
   std::size_t takes_bytes = 0;       // so many of one region, and no more, by all domains but the first; 0: any number
 };
@@ -32,13 +33,17 @@ void shim_lose(std::uint64_t arrivals, std::size_t least_bytes = 0);
 std::uint64_t shim_losses();
 // So many of the next frames, of that length on, are longer than they were sent.
 void shim_lengthen(std::uint64_t arrivals, std::size_t least_bytes = 0);
-void shim_forget(std::uint64_t completions);  // so many of the next operations' ends are told to nobody
-std::uint64_t shim_forgets();                 // how many that still is for
-std::uint64_t shim_swaps();                   // completions told in another order than they came
-std::uint64_t shim_storms();                  // operations that were refused though there was room
-std::uint64_t shim_sends();                   // frames that libfabric has taken
-std::size_t shim_bound();                     // regions bound to ends that are not closed
+void shim_forget(std::uint64_t completions);     // so many of the next operations' ends are told to nobody
+std::uint64_t shim_forgets();                    // how many that still is for
+std::uint64_t shim_swaps();                      // completions told in another order than they came
+std::uint64_t shim_storms();                     // operations that were refused though there was room
+std::uint64_t shim_sends();                      // frames that libfabric has taken
+std::size_t shim_bound();                        // regions bound to ends that are not closed
+void shim_keep_regions(std::uint64_t ends);      // so many of the next ends of regions say that it is busy
+void shim_hold_sends(std::uint64_t end_parity);  // frames of such ends find no room: 1 the initiator's, 0; 2 none
+void shim_receives(std::uint64_t taken);         // so many of the next receives are taken, and then none
+void shim_only_errors(bool on);                  // queues say that there is an error, which nobody then tells
 // As ShimSetting says, from now on: what the domains of all worlds take.
-void shim_takes(std::size_t bytes);
+void shim_takes(std::size_t bytes, bool first = false);  // first: the first domain, and not the others
 
 }  // namespace fairway::conformance

@@ -1,3 +1,4 @@
+// size: each case is one program of both sides
 #include <string_view>
 #include <vector>
 
@@ -81,6 +82,59 @@ int PutsOfEveryPlaceAndLengthLandWholeAndNothingBeside(Side& side) {
               }
           }
           side.meet();
+        }
+  side.close();
+  return 0;
+}
+
+// Rank 0 writes and reads lists that a kernel copies; rank 1's memory and rank 0's own show every byte, and those beside.
+int PagesOfEveryPlaceAndLengthLandWholeAndNothingBeside(Side& side) {
+  side.open(kBytes, fairway::Progress::threads);
+  constexpr std::uint64_t kPages = 16, kStep = 24576, kAll = kPages * kStep;
+  std::vector<std::uint64_t> index(kPages), turned(kPages);
+  for (std::uint64_t i = 0; i < kPages; ++i) {
+    index[i] = i;
+    turned[i] = i * 5 % kPages;
+  }
+  std::vector<unsigned char> seen(kAll);
+  std::uint64_t turn = 0;
+  for (const bool reads : {false, true})
+    for (const std::uint64_t length : {1, 15, 16, 17, 500, 4096, 4099, 9001, 20000})
+      for (std::uint64_t to = 0; to < 16; ++to)
+        for (const std::uint64_t from : {0, 1, 2, 3, 4, 6, 8, 12, 15}) {
+          ++turn;
+          unsigned char* const source = reads ? side.box : side.source;  // of who has the bytes
+          unsigned char* const target = reads ? side.source : side.box;
+          const bool sends = (side.rank == 0) != reads;
+          if (sends) pair::fill<<<16, 256, 0, side.stream>>>(source, kAll, turn, nullptr);
+          if (!sends) CUDA_CHECK(cudaMemsetAsync(target, 0xA5, kAll, side.stream));
+          CUDA_CHECK(cudaStreamSynchronize(side.stream));
+          side.meet();
+          if (side.rank == 0) {
+            std::vector<std::uint64_t> here(kPages), there(kPages);
+            for (std::uint64_t i = 0; i < kPages; ++i) {
+              here[i] = index[i] * kStep + (reads ? to : from);
+              there[i] = turned[i] * kStep + (reads ? from : to);
+            }
+            const fairway::Paged paged{side.from.id, side.remote.id, length, 1, 1, here, there};
+            const auto id = reads ? side.engine->read(side.peer, paged) : side.engine->write(side.peer, paged);
+            FAIRWAY_CHECK(id.status());
+            const auto done = side.engine->wait(*id, pair::kSoon);
+            FAIRWAY_CHECK(done.status());
+            FAIRWAY_CHECK(done->status);
+          }
+          side.meet();
+          if (sends) continue;
+          CUDA_CHECK(cudaMemcpyAsync(seen.data(), target, kAll, cudaMemcpyDeviceToHost, side.stream));
+          CUDA_CHECK(cudaStreamSynchronize(side.stream));
+          const std::vector<std::uint64_t>& of_source = reads ? turned : index;
+          const std::vector<std::uint64_t>& of_target = reads ? index : turned;
+          for (std::uint64_t page = 0; page < kPages; ++page)
+            for (std::uint64_t i = 0; i < kStep; ++i) {
+              const bool inside = i >= to && i < to + length;
+              const std::uint64_t at = of_source[page] * kStep + from + i - to;
+              EXPECT(seen[of_target[page] * kStep + i] == (inside ? pair::pattern(turn, at) : 0xA5));
+            }
         }
   side.close();
   return 0;
@@ -310,6 +364,7 @@ struct Case {
 };
 #define CASE(name) {#name, name}
 constexpr Case kCases[] = {CASE(PutsOfEveryPlaceAndLengthLandWholeAndNothingBeside),
+                           CASE(PagesOfEveryPlaceAndLengthLandWholeAndNothingBeside),
                            CASE(InAKernelNoSignalComesBeforeItsBytes),
                            CASE(InAGraphNoSignalComesBeforeItsBytes),
                            CASE(AddsOfBothSidesAreAllCounted),

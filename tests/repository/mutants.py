@@ -1,6 +1,7 @@
 """Each deliberate bug of tests/mutation must still fit the code: its text stands exactly once in its file."""
 
 import importlib.util
+import sys
 
 import tree
 
@@ -8,6 +9,7 @@ LIST = "tests/mutation/mutants.py"
 
 
 def check(root):
+    sys.path.insert(0, str((root / LIST).parent))  # the list has parts beside it
     spec = importlib.util.spec_from_file_location("mutation_mutants", root / LIST)
     listed = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(listed)

@@ -5,7 +5,7 @@ import tree
 NEEDS_REASON = 400  # longer than this, one of the first five lines must hold `size:` and why
 MOST = 600
 PUBLIC_MOST = 1400  # all headers of include/fairway together
-C_MOST = {"fairway.h": 470, "fairway_collectives.h": 260}  # they say the same once more, for C
+C_MOST = {"fairway.h": 399, "fairway_collectives.h": 260}  # they say the same once more, for C
 SOURCES = (".h", ".cc", ".cu", ".cuh", ".py", ".cmake", ".sh")
 
 

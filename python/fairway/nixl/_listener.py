@@ -1,5 +1,6 @@
 """NIXL's listener: agents that know each other's host and port exchange metadata by it. With a job key
-(FAIRWAY_JOB_KEY) every message is signed, and only then it listens beyond this host."""
+(FAIRWAY_JOB_KEY) every message is signed, and only then it listens beyond this host. The listener speaks first, a number that it
+says once: it is signed with the message and with the answer, so that what was overheard is good for no other connection."""
 
 import hashlib
 import hmac
@@ -16,6 +17,7 @@ _HEAD = struct.Struct("<4sBI")  # magic, what, length; then a 32-byte signature 
 _MAGIC = b"FWNL"
 _MOST = 1 << 26
 SEND, FETCH, INVALIDATE = 1, 2, 3
+_ONCE, _ANSWER = 16, b"answer"
 
 
 class Gone(nixlBackendError):
@@ -26,12 +28,12 @@ def _key():
     return os.environ.get("FAIRWAY_JOB_KEY", "").encode()
 
 
-def _signature(what, body):
-    return hmac.digest(_key(), bytes([what]) + body, hashlib.sha256)
+def _signature(once, what, body):
+    return hmac.digest(_key(), once + bytes([what]) + body, hashlib.sha256)
 
 
-def _write(connection, what, body):
-    connection.sendall(_HEAD.pack(_MAGIC, what, len(body)) + _signature(what, body) + body)
+def _write(connection, once, what, body):
+    connection.sendall(_HEAD.pack(_MAGIC, what, len(body)) + _signature(once, what, body) + body)
 
 
 def _read_exactly(connection, count):
@@ -44,13 +46,13 @@ def _read_exactly(connection, count):
     return bytes(data)
 
 
-def _read(connection):
+def _read(connection, once):
     magic, what, length = _HEAD.unpack(_read_exactly(connection, _HEAD.size))
     if magic != _MAGIC or length > _MOST:
         raise nixlBackendError("what listens there is no agent on Fairway")
     signature = _read_exactly(connection, 32)
     body = _read_exactly(connection, length)
-    if not hmac.compare_digest(signature, _signature(what, body)):
+    if not hmac.compare_digest(signature, _signature(once, what, body)):
         raise nixlBackendError("a message of a listener is not signed with this job's key")
     return what, body
 
@@ -61,8 +63,9 @@ def ask(host, port, what, body):
         raise nixlInvalidParamError("there is no central metadata server here: name an address, or carry the bytes of get_agent_metadata()")
     try:
         with socket.create_connection((host, port), timeout=10) as connection:
-            _write(connection, what, body)
-            return _read(connection)[1]
+            once = _read_exactly(connection, _ONCE)
+            _write(connection, once, what, body)
+            return _read(connection, once + _ANSWER)[1]
     except OSError as error:
         raise Gone(f"the listener at {host}:{port}: {error}") from error
 
@@ -78,10 +81,12 @@ class Listener:
             def handle(self):
                 self.request.settimeout(10)
                 try:
-                    what, body = _read(self.request)
+                    once = os.urandom(_ONCE)
+                    self.request.sendall(once)
+                    what, body = _read(self.request, once)
                     to_it = answer()
                     if to_it is not None:
-                        _write(self.request, what, to_it(what, body))
+                        _write(self.request, once + _ANSWER, what, to_it(what, body))
                 except (OSError, nixlBackendError, struct.error, ValueError, nixlInvalidParamError):
                     pass  # a stranger, or cut off: the connection ends
 

@@ -1,9 +1,14 @@
 """The class that vLLM loads: each of its calls goes to the scheduler's half or to the worker's."""
 
+import logging
+
 from .base import KVConnectorBase_V1, KVConnectorRole
 from .messages import Handshake
 from .scheduler import SchedulerSide
 from .worker import WorkerSide
+
+
+_log = logging.getLogger("fairway.vllm")
 
 
 class FairwayConnector(KVConnectorBase_V1):
@@ -17,7 +22,10 @@ class FairwayConnector(KVConnectorBase_V1):
         unclaimed = float(extra.pop("unclaimed_seconds", 480))
         self.scheduler = self.worker = None
         if role == KVConnectorRole.SCHEDULER:
-            self.scheduler = SchedulerSide(getattr(config, "engine_id", ""))
+            if getattr(config, "kv_load_failure_policy", "recompute") == "fail":
+                _log.warning("kv_load_failure_policy is 'fail', vLLM's default: each load that fails, also of an offer that came too late, is an "
+                             "error for its client. Set \"kv_load_failure_policy\": \"recompute\" and the decoder computes the request")
+            self.scheduler = SchedulerSide(getattr(config, "engine_id", ""), vllm_config.cache_config.block_size)
         else:
             rank = getattr(getattr(vllm_config, "parallel_config", None), "rank", 0)
             tensor_parallel = getattr(getattr(vllm_config, "parallel_config", None), "tensor_parallel_size", 1)
@@ -29,8 +37,9 @@ class FairwayConnector(KVConnectorBase_V1):
         return self.scheduler.matched_tokens(request, num_computed_tokens)
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
-        block_ids = blocks.get_block_ids()[0] if hasattr(blocks, "get_block_ids") else blocks
-        self.scheduler.allocated(request, block_ids, num_external_tokens)
+        group = blocks.blocks[0]
+        shared = {block.block_id for block in group if block.block_hash is not None}
+        self.scheduler.allocated(request, [block.block_id for block in group], shared, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output):
         return self.scheduler.metadata(getattr(scheduler_output, "preempted_req_ids", None))
@@ -53,7 +62,8 @@ class FairwayConnector(KVConnectorBase_V1):
         self.worker.register(kv_caches, self._kv_cache_config.num_blocks)
 
     def handle_preemptions(self, kv_connector_metadata):
-        self.worker.stop(kv_connector_metadata.preempted)
+        # Older vLLM hands over the names themselves.
+        self.worker.stop(getattr(kv_connector_metadata, "preempted", kv_connector_metadata))
 
     def start_load_kv(self, forward_context, **kwargs):
         self.worker.take(self._get_connector_metadata())

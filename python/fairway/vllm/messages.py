@@ -9,8 +9,9 @@ LEDGER = "ledger"  # the region of their tokens: slot i holds the token of the r
 CLAIM, DONE = 1, 2  # immediates of a decoder's notifications to a prefill worker; the message is the request's name
 
 
-def layer_name(index):
-    return f"layer {index}"
+def layer_name(index, page_bytes, order):
+    """The region's name says how its pages lie, so that engines whose pages differ find none of each other's."""
+    return f"layer {index}, pages of {page_bytes} bytes, dimensions {','.join(map(str, order))}"
 
 
 @dataclasses.dataclass
@@ -24,6 +25,7 @@ class Load:
     addresses: list  # of the prefill workers, by tensor-parallel rank
     slot: int
     token: int
+    refused: str = ""  # why nothing is to be read
 
 
 @dataclasses.dataclass

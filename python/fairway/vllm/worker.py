@@ -4,7 +4,9 @@ A slot of the ledger holds a request's token as long as its pages are valid. A d
 when the token is still there were the pages that request's to the last byte. So a prefill engine may take blocks back whenever it
 must, and nobody is served from them."""
 
+import collections
 import concurrent.futures
+import threading
 import time
 
 import fairway
@@ -25,6 +27,16 @@ class Loading:
         self.failed = None
 
 
+def _hear(engine, heard):
+    """Takes the notes as they come, also while the engine has no requests and so makes no steps: unread ones would hold decoders up."""
+    while True:
+        try:
+            heard.append(engine.wait_notification(None))
+        except fairway.Error:
+            if engine.closed:
+                return
+
+
 class WorkerSide:
     CONNECT_SECONDS = 5.0  # how long a prefill engine may take to answer
     CLAIM_SECONDS = 2.0  # how long a prefill worker may take to hear that its pages are being read
@@ -33,10 +45,12 @@ class WorkerSide:
         self.rank, self.unclaimed_seconds = rank, unclaimed_seconds
         self.engine = fairway.Engine(**options)
         self.threads = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix="fairway-connect")
+        self.heard = collections.deque()
+        threading.Thread(target=_hear, args=(self.engine, self.heard), name="fairway-notes", daemon=True).start()
         self.ledger = self.engine.allocate(8 * messages.SLOTS, "r")
         self.tokens = np.frombuffer(memoryview(self.ledger), np.uint64)
         self.engine.publish(messages.LEDGER, self.ledger)
-        self.regions, self.pages, self.page_bytes = [], [], []
+        self.regions, self.pages, self.page_bytes, self.names = [], [], [], []
         self.remotes = {}  # address -> future of (ledger, layers), of sessions that are up
         self.loading = {}
         self.offers = {}  # request -> [slot, deadline or None once claimed, the peer that claimed it]
@@ -47,15 +61,22 @@ class WorkerSide:
     # ---- memory ----
 
     def register(self, caches, blocks):
-        """caches: layer's name -> tensor, (blocks, ...) or (2, blocks, ...)."""
+        """caches: layer's name -> tensor, (blocks, ...) or (2, blocks, ...), as it lies or as a view with its dimensions in another order
+        (FlashInfer's, with layout HND)."""
         for index, cache in enumerate(caches.values()):
             planes = 1 if cache.shape[0] == blocks else 2
             if planes == 2 and (cache.shape[0] != 2 or cache.shape[1] != blocks):
                 raise fairway.InvalidArgument(f"layer {index}'s cache of shape {tuple(cache.shape)} has no dimension of {blocks} blocks")
-            region = self.engine.register(cache, "r")
-            self.engine.publish(messages.layer_name(index), region)
+            strides = cache.stride() if callable(getattr(cache, "stride", None)) else cache.strides
+            order = sorted(range(len(strides)), key=lambda dimension: -strides[dimension])
+            if order[:planes] != list(range(planes)):
+                raise fairway.InvalidArgument(f"layer {index}'s cache has strides {tuple(strides)}: a block's bytes do not lie together")
+            region = self.engine.register(cache.permute(order) if hasattr(cache, "permute") else cache.transpose(order), "r")
+            page_bytes = region.nbytes // (planes * blocks)
+            self.names.append(messages.layer_name(index, page_bytes, order))
+            self.engine.publish(self.names[-1], region)
             self.regions.append(region)
-            self.page_bytes.append(region.nbytes // (planes * blocks))
+            self.page_bytes.append(page_bytes)
             self.pages.append([plane * blocks for plane in range(planes)])
 
     def table(self, load):
@@ -78,6 +99,7 @@ class WorkerSide:
             self._remote(addresses[self.rank])
             self.farewells.append((addresses[self.rank], request))
         for load in metadata.loads:
+            self._remote(load.addresses[self.rank])
             self.loading[load.request] = Loading(load)
         self.step()
 
@@ -96,7 +118,7 @@ class WorkerSide:
 
     def _connect(self, address):
         peer = self.engine.connect(address, self.CONNECT_SECONDS)
-        return peer.lookup(messages.LEDGER), [peer.lookup(messages.layer_name(index)) for index in range(len(self.regions))]
+        return peer.lookup(messages.LEDGER), [peer.lookup(name) for name in self.names]
 
     # ---- moving on ----
 
@@ -108,7 +130,8 @@ class WorkerSide:
             try:
                 self._advance(loading)
             except Exception as error:
-                # Whatever it is, the request ends: its blocks are reported as not loaded, and the scheduler computes them.
+                # Whatever it is, the request ends: its blocks are reported as not loaded, and vLLM does what its
+                # kv_load_failure_policy says.
                 loading.failed = error
                 self._forget(loading.load.addresses[self.rank], error)
                 self._end(loading)
@@ -120,6 +143,8 @@ class WorkerSide:
 
     def _advance(self, loading):
         load = loading.load
+        if load.refused:
+            raise fairway.InvalidArgument(load.refused)
         if loading.state == "stopping":
             if loading.transfer is None or loading.transfer.done or loading.transfer.cancel(timeout=0):
                 self._end(loading)
@@ -135,6 +160,8 @@ class WorkerSide:
             loading.state = "claiming"
         if loading.state == "claiming" and loading.transfer.done:
             loading.transfer.result()
+            if not load.local_blocks:
+                return self._end(loading)  # other requests have brought them all
             _, layers = loading.remote
             loading.transfer = self.engine.submit([fairway.Request.extents("read", self.regions, layers, self.table(load))])
             loading.state = "reading"
@@ -180,7 +207,8 @@ class WorkerSide:
             del self.remotes[address]
 
     def _listen(self):
-        for note in self.engine.poll_notifications(256):
+        while self.heard:
+            note = self.heard.popleft()
             request = note.message.decode(errors="replace")
             if request not in self.offers:
                 continue

@@ -65,7 +65,12 @@ void leg_down(const RuleInput& input, RuleResult& result) {
     for (const auto* leg : dead) {
       std::string what = machine.interfaces[leg->interface.index].name + ": ";
       if (leg->up && !*leg->up) {
-        what += "MII status down";
+        what += leg->up.source == topology::Source::bonding || leg->up.source == topology::Source::procfs
+                    ? "MII status down"
+                    : "no carrier";
+      } else if (bond.active_aggregator.source == topology::Source::derived && leg->aggregator) {
+        what += fmt::format("in aggregator {}, another leg in {}: one of the two carries nothing", *leg->aggregator,
+                            *bond.active_aggregator);
       } else if (leg->aggregator && bond.active_aggregator && *leg->aggregator != *bond.active_aggregator) {
         what += fmt::format("in aggregator {}; the bond's active one is {}", *leg->aggregator, *bond.active_aggregator);
       } else {
@@ -73,7 +78,9 @@ void leg_down(const RuleInput& input, RuleResult& result) {
       }
       if (leg->link_failures.value_or(0) > 0) what += fmt::format(", {} link failures", *leg->link_failures);
       const auto source = leg->up ? leg->up.source : leg->speed_gbps.source;
-      finding.evidence.push_back({what, source_of(source, "/proc/net/bonding/" + bond_name(machine, bond))});
+      const bool file = source == topology::Source::bonding || source == topology::Source::procfs;
+      finding.evidence.push_back(
+          {what, source_of(source, file ? "/proc/net/bonding/" + bond_name(machine, bond) : "the leg's interface")});
     }
     const auto flows = flows_through(machine, device);
     cost_of(input, flows, [&](Machine& mended) {
@@ -92,7 +99,16 @@ void leg_down(const RuleInput& input, RuleResult& result) {
       finding.mended_gbps = fastest * static_cast<double>(bond.legs.size());
       finding.now_gbps = *finding.mended_gbps - lost;
     }
-    if (bond.mode.value_or("") == "active-backup" && !all) {
+    const auto active = bond.active_leg.value_or("");
+    const bool active_dead = std::any_of(dead.begin(), dead.end(), [&](const topology::BondLeg* leg) {
+      return machine.interfaces[leg->interface.index].name == active && !leg->up.value_or(true);
+    });
+    if (bond.mode.value_or("") == "active-backup" && active_dead) {
+      finding.level = Level::broken;
+      finding.title =
+          fmt::format("{}: its active leg {} is dead, and it did not fail over", bond_name(machine, bond), active);
+      finding.advice = "Not a packet leaves. Set a miimon (below), and it changes to the other leg.";
+    } else if (bond.mode.value_or("") == "active-backup" && !all) {
       finding.level = Level::note;
       finding.loss_gbps.reset();
       finding.advice = "The bond has no backup left: the next failure ends its traffic.";
@@ -102,6 +118,32 @@ void leg_down(const RuleInput& input, RuleResult& result) {
         fmt::format("ip link set {0} up; ethtool {0}    # link and speed; then cable and transceiver", first),
         fmt::format("grep -A12 {} /proc/net/bonding/{}    # LACP: aggregator and churn; then the switch port", first,
                     bond_name(machine, bond))};
+    result.add(std::move(finding));
+  }
+}
+
+// miimon 0 is the kernel's default for balance-rr, xor, active-backup and broadcast.
+void unwatched(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  const auto bonds = used_bonds(machine);
+  if (bonds.empty()) return result.not_applicable();
+  for (const auto index : bonds) {
+    const auto& bond = machine.bonds[index];
+    const auto name = bond_name(machine, bond);
+    if (!bond.watch_ms) {
+      result.lacks(fmt::format("{}: how often it looks at its links (/proc/net/bonding/{})", name, name));
+      continue;
+    }
+    // 802.3ad looks by itself: LACP needs a miimon, and the kernel sets one.
+    if (*bond.watch_ms > 0 || bond.mode.value_or("") == "802.3ad") continue;
+    Finding finding;
+    finding.title = fmt::format("{}: nothing looks at its links: a dead leg stays in use", name);
+    finding.devices = {{NodeKind::bond, index}};
+    finding.level = level_on_path(machine, {NodeKind::bond, index}, Level::warning);
+    finding.path = name;
+    finding.evidence.push_back({"MII and ARP polling interval 0 ms", source_of(bond.watch_ms.source, name)});
+    finding.fix = {fmt::format("ip link set {} type bond miimon 100", name)};
+    finding.advice = "Write it into the host's network settings too; without it the bond never fails over.";
     result.add(std::move(finding));
   }
 }
@@ -216,7 +258,7 @@ void misread_rate(const RuleInput& input, RuleResult& result) {
     any = true;
     const auto& interface = machine.bonds[bond.index].interface;
     const auto speed = interface ? machine.interfaces[interface.index].speed_gbps : topology::Fact<double>{};
-    const auto sum = speed ? speed : topology::bond_capacity_gbps(machine.bonds[bond.index]);
+    const auto sum = speed ? speed : topology::bond_capacity_gbps(machine, machine.bonds[bond.index]);
     if (!port->rate_gbps || !sum) {
       result.lacks(machine.nics[nic].name + ": the rate of its port or of its bond is not recorded");
       continue;
@@ -240,6 +282,10 @@ void misread_rate(const RuleInput& input, RuleResult& result) {
 constexpr Rule kRules[] = {
     {"bond-leg-down", Family::bond, "A leg of a bond is down, idle or slower", "Half the rate of a bond of two legs.",
      "MII status, speed and aggregator of each leg.", "Cable, transceiver, LACP on the switch port.", "est.", leg_down},
+    {"bond-unwatched", Family::bond, "A bond does not look at its links",
+     "A dead leg stays in use: half the packets, or all.",
+     "MII and ARP polling interval 0, the kernel's default, except of 802.3ad; a note if no path uses the bond.",
+     "miimon 100.", "the kernel's bonding documentation", unwatched},
     {"bond-one-queue-pair", Family::bond, "One queue pair over a bond", "195 of 400 Gb/s; NCCL 240 of 395.",
      "A measured row of one queue pair at most 0.6 of the bond's rate; a warning if more "
      "queue pairs were measured faster.",

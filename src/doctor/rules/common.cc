@@ -1,6 +1,9 @@
 #include "doctor/rules/common.h"
 
 #include <algorithm>
+#include <array>
+
+#include "doctor/gid.h"
 
 namespace fairway::doctor {
 
@@ -92,6 +95,108 @@ std::optional<double> number_of(const RuleInput& input, const std::string& fact,
   return number;
 }
 
+// NICs by type and board, where either is recorded.
+std::map<std::string, std::vector<std::uint32_t>> alike_nics(const Machine& machine) {
+  std::map<std::string, std::vector<std::uint32_t>> out;
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    const auto rdma = machine.nics[i].rdma;
+    if (!rdma || machine.rdma[rdma.index].software.value_or(false)) continue;
+    const auto& device = machine.rdma[rdma.index];
+    if (!device.hca_type && !device.board_id) continue;
+    out[device.hca_type.value_or("") + "/" + device.board_id.value_or("")].push_back(i);
+  }
+  return out;
+}
+
+std::vector<std::string> wires_of(const Machine& machine, std::uint32_t nic) {
+  std::vector<std::string> out;
+  const auto& one = machine.nics[nic];
+  if (one.bond) {
+    for (const auto& leg : machine.bonds[one.bond.index].legs)
+      out.push_back(machine.interfaces[leg.interface.index].name);
+  }
+  const auto* port = port_of(machine, nic);
+  if (out.empty() && port != nullptr && port->interface) out.push_back(*port->interface);
+  if (out.empty()) out.emplace_back("INTERFACE");
+  return out;
+}
+
+bool is_mellanox(const Machine& machine, std::uint32_t nic) {
+  const auto pci = topology::pci_of(machine, nic_ref(nic));
+  if (pci && machine.pci[pci.index].vendor_id) return *machine.pci[pci.index].vendor_id == topology::kVendorMellanox;
+  return machine.nics[nic].name.starts_with("mlx");
+}
+
+std::string show_pfc(const Machine& machine, std::uint32_t nic, const std::string& interface) {
+  return is_mellanox(machine, nic) ? "mlnx_qos -i " + interface : "dcb pfc show dev " + interface;
+}
+
+namespace {
+
+// "::ffff:172.16.4.10" and "0000:0000:0000:0000:0000:ffff:ac10:040a" as four numbers.
+std::optional<std::array<std::uint32_t, 4>> ipv4_of(std::string_view gid) {
+  const auto last = gid.substr(gid.rfind(':') + 1);
+  std::array<std::uint32_t, 4> out{};
+  if (last.find('.') != last.npos) {
+    const auto parts = text::split(last, '.');
+    if (parts.size() != 4) return {};
+    for (std::size_t i = 0; i < 4; ++i) {
+      const auto number = text::to_u32(parts[i]);
+      if (!number || *number > 255) return {};
+      out[i] = *number;
+    }
+    return out;
+  }
+  const auto parts = text::split(gid, ':');
+  if (parts.size() < 2) return {};
+  const auto high = text::to_hex(parts[parts.size() - 2]);
+  const auto low = text::to_hex(parts.back());
+  if (!high || !low || *high > 0xffff || *low > 0xffff) return {};
+  return std::array<std::uint32_t, 4>{static_cast<std::uint32_t>(*high >> 8U), static_cast<std::uint32_t>(*high & 255U),
+                                      static_cast<std::uint32_t>(*low >> 8U), static_cast<std::uint32_t>(*low & 255U)};
+}
+
+// The network of an IPv4 address, by the prefix that the interface has for it; 16 bits where that is not recorded.
+std::string network_of(const Machine& machine, const topology::Gid& gid, const std::array<std::uint32_t, 4>& address) {
+  std::uint32_t bits = 16;
+  const auto own = fmt::format("{}.{}.{}.{}/", address[0], address[1], address[2], address[3]);
+  for (const auto& interface : machine.interfaces) {
+    if (!interface.addresses || (gid.interface && *gid.interface != interface.name)) continue;
+    for (const auto& one : *interface.addresses) {
+      if (one.starts_with(own)) bits = text::to_u32(std::string_view(one).substr(own.size())).value_or(bits);
+    }
+  }
+  bits = std::min(bits, 32U);
+  const auto whole = (address[0] << 24U) | (address[1] << 16U) | (address[2] << 8U) | address[3];
+  const auto network = bits == 0 ? 0U : whole & (~0U << (32 - bits));
+  return fmt::format("{}.{}.{}.{}/{}", network >> 24U, (network >> 16U) & 255U, (network >> 8U) & 255U, network & 255U,
+                     bits);
+}
+
+}  // namespace
+
+std::map<std::string, std::vector<NodeRef>> rail_networks(const Machine& machine) {
+  std::map<std::string, std::vector<NodeRef>> out;
+  for (const auto& [nic, port] : rail_ports(machine)) {
+    for (const auto& gid : port->gids) {
+      if (!gid.address) continue;
+      std::string network;
+      if (!is_ethernet(*port)) {
+        network = "subnet " + text::lower(*gid.address).substr(0, 19);
+      } else if (!is_routable(gid)) {
+        continue;
+      } else if (const auto address = gid.scope.value_or("") == "IPv4" ? ipv4_of(*gid.address) : std::nullopt) {
+        network = network_of(machine, gid, *address);
+      } else {
+        network = text::lower(*gid.address).substr(0, 14) + "::/48";
+      }
+      out[network].push_back(nic_ref(nic));
+      break;
+    }
+  }
+  return out;
+}
+
 Finding nic_finding(const Machine& machine, std::uint32_t nic, std::string title) {
   Finding finding;
   finding.title = std::move(title);
@@ -145,6 +250,32 @@ std::optional<std::uint64_t> growth(const topology::RdmaPort* before, const topo
   return *b - *a;
 }
 
+std::string interrupting(std::string command, Interrupts what, std::string_view remark) {
+  command += what == Interrupts::gpus ? "    # ends every job on these GPUs"
+                                      : "    # the port goes away for up to a minute, and ssh over it too";
+  if (!remark.empty()) command += fmt::format("; {}", remark);
+  return command;
+}
+
+std::string reset_of(const Machine& machine, std::uint32_t gpu, std::string_view remark) {
+  const auto pci = machine.gpus[gpu].pci;
+  const auto name = pci ? machine.pci[pci.index].bus_id.to_string() : std::to_string(machine.gpus[gpu].ordinal);
+  return interrupting("nvidia-smi -r -i " + name, Interrupts::gpus, remark);
+}
+
+bool is_virtual_function(const RuleInput& input, topology::Ref<topology::PciDevice> pci) {
+  const auto& device = input.machine().pci[pci.index];
+  if (input.facts.find(pci_fact(input.machine(), pci, "physfn")) != nullptr) return true;
+  if (device.device_name && device.device_name->find("Virtual Function") != std::string::npos) return true;
+  // mlx5's, ice's and bnxt's ids of virtual functions (pci.ids).
+  const auto vendor = device.vendor_id.value_or(0);
+  const auto id = device.device_id.value_or(0);
+  if (vendor == topology::kVendorMellanox)
+    return id == 0x1014 || id == 0x1016 || id == 0x1018 || id == 0x101a || id == 0x101c || id == 0x101e;
+  if (vendor == 0x8086) return id == 0x1889;
+  return vendor == 0x14e4 && (id == 0x1806 || id == 0x1819);
+}
+
 std::vector<std::string> add_kernel_option(std::string_view option) {
   return {fmt::format("grubby --update-kernel=ALL --args={}    # Red Hat; then reboot", option),
           fmt::format("sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{} /' /etc/default/grub && update-grub    # Debian, Ubuntu; "
@@ -180,6 +311,7 @@ std::string row_text(const Machine& machine, const Measurement& row) {
   std::string out = fmt::format("{}: {:.1f} Gb/s", ends, row.gbps);
   if (row.bytes > 0) out += fmt::format(" at {} bytes", row.bytes);
   if (row.qps > 1) out += fmt::format(", {} queue pairs", row.qps);
+  if (row.both_ways) out += ", both ways at once";
   if (row.relaxed) out += *row.relaxed ? ", relaxed ordering" : ", strict ordering";
   return out;
 }

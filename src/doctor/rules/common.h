@@ -69,6 +69,15 @@ struct RailFunction {
 std::vector<RailFunction> rail_functions(const Machine& machine, std::uint32_t vendor_id = 0);
 // A fact as a number. If it is unknown the result says why.
 std::optional<double> number_of(const RuleInput& input, const std::string& fact, RuleResult& result);
+// Hardware NICs by type and board, where either is recorded.
+std::map<std::string, std::vector<std::uint32_t>> alike_nics(const Machine& machine);
+// The interfaces that have a wire of their own: of a bond its legs. "INTERFACE" where none is recorded.
+std::vector<std::string> wires_of(const Machine& machine, std::uint32_t nic);
+bool is_mellanox(const Machine& machine, std::uint32_t nic);
+// The command that prints the lossless priorities of an interface, with the NIC's own tool.
+std::string show_pfc(const Machine& machine, std::uint32_t nic, const std::string& interface);
+// Rails by the network of their first routable address: "10.1.0.0/16".
+std::map<std::string, std::vector<NodeRef>> rail_networks(const Machine& machine);
 // A finding about one NIC and the paths through it.
 Finding nic_finding(const Machine& machine, std::uint32_t nic, std::string title);
 // The paths between GPUs and rails.
@@ -80,6 +89,17 @@ std::optional<std::uint64_t> growth(const topology::RdmaPort* before, const topo
                                     std::string_view counter);
 const topology::RdmaPort* port_before(const RuleInput& input, const std::string& device, std::uint32_t number);
 std::optional<std::uint64_t> counter_of(const topology::RdmaPort& port, std::string_view name);
+// What a command of a fix takes away while it runs, and so which sentence stands behind it.
+enum class Interrupts : std::uint8_t {
+  gpus,  // jobs on GPUs end
+  port,  // the port goes away for up to a minute, for ssh too
+};
+std::string interrupting(std::string command, Interrupts what, std::string_view remark = {});
+// The reset of one GPU, by its bus id where that is known: numbers move when a GPU is lost.
+std::string reset_of(const Machine& machine, std::uint32_t gpu, std::string_view remark = {});
+// Whether a PCI function is a virtual one (SR-IOV), whose DevCtl has no sizes and no ordering bit: the physical
+// function's count.
+bool is_virtual_function(const RuleInput& input, topology::Ref<topology::PciDevice> pci);
 // Commands that add an option to the kernel's command line.
 std::vector<std::string> add_kernel_option(std::string_view option);
 // The GPU and the NIC of a measured row.

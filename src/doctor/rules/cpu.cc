@@ -129,6 +129,32 @@ void memory_bound(const RuleInput& input, RuleResult& result) {
     result.lacks("no measured row of all NICs together from host memory (--measured with a CSV row of nic all)");
 }
 
+void no_memory(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (machine.numa_nodes.size() < 2) return result.not_applicable();
+  bool known = false;
+  for (const auto& node : machine.numa_nodes) {
+    known = known || node.memory_bytes.known();
+    if (!node.memory_bytes || *node.memory_bytes > 0 || !node.cpus || node.cpus->empty()) continue;
+    std::vector<NodeRef> near;
+    for (const auto& device : placed_devices(machine)) {
+      if (topology::numa_of(machine, device.node).value_or(~0U) == node.os_index) near.push_back(device.node);
+    }
+    Finding finding;
+    finding.title = fmt::format("NUMA node {} has CPUs and no memory", node.os_index);
+    finding.level = near.empty() ? Level::note : Level::warning;
+    finding.devices = near;
+    finding.path =
+        near.empty() ? std::string("host memory of that node") : folded_names(machine, near) + " - host memory";
+    finding.evidence.push_back(
+        {"memory 0", source_of(node.memory_bytes.source, fmt::format("NUMA node {}", node.os_index))});
+    finding.fix = {"dmidecode -t memory | grep -E 'Locator|Size'    # which slots are empty"};
+    finding.advice = "All host memory of its devices is across sockets: fill that socket's memory slots.";
+    result.add(std::move(finding));
+  }
+  if (!known) result.lacks("how much memory the NUMA nodes have (numactl -H)");
+}
+
 constexpr Rule kRules[] = {
     {"far-interrupts", Family::cpu, "A NIC's interrupts go to the other NUMA node",
      "Latency and jitter. In one program pinning threads near the NIC raised 355 to 1238 Gb/s.",
@@ -140,6 +166,10 @@ constexpr Rule kRules[] = {
     {"numa-balancing", Family::cpu, "Automatic NUMA balancing is on", "Jitter; no figure found.",
      "kernel.numa_balancing on a machine of several nodes with rails.", "kernel.numa_balancing=0.",
      "no figure; vendor's advice", numa_balancing},
+    {"numa-without-memory", Family::cpu, "A NUMA node has CPUs and no memory",
+     "All host memory of its GPUs and NICs is across sockets.",
+     "A node with CPUs and 0 bytes: a warning if a GPU or rail is near it, else a note.", "Fill the socket's slots.",
+     "est.", no_memory},
     {"split-socket", Family::cpu, "A socket of several NUMA nodes makes near NICs look far",
      "Only the class is wrong: the path costs more than NODE and less than SYS.",
      "A path of class SYS between two NUMA nodes of one socket.", "Choose NICs by socket and distance.", "est.",

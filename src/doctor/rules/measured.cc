@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "doctor/rules/common.h"
@@ -8,15 +9,15 @@
 namespace fairway::doctor {
 namespace {
 
-using Series = std::tuple<std::string, bool, Operation, std::uint32_t,
-                          std::uint32_t>;  // device, GPU, operation, qps, GPU's number
+using Series = std::tuple<std::string, bool, Operation, std::uint32_t, std::uint32_t,
+                          bool>;  // device, GPU, operation, qps, GPU's number, both ways
 
 std::map<Series, std::vector<const Measurement*>> series_of(const RuleInput& input) {
   std::map<Series, std::vector<const Measurement*>> out;
   for (const auto& row : input.measured) {
     if (row.failed || row.bytes == 0 || row.operation == Operation::copy || row.operation == Operation::collective)
       continue;
-    out[{row.device, row.gpu_memory, row.operation, row.qps, gpu_of(row).value_or(~0U)}].push_back(&row);
+    out[{row.device, row.gpu_memory, row.operation, row.qps, gpu_of(row).value_or(~0U), row.both_ways}].push_back(&row);
   }
   for (auto& [key, rows] : out) {
     std::sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) { return a->bytes < b->bytes; });
@@ -35,7 +36,7 @@ void few_reads(const RuleInput& input, RuleResult& result) {
       // If it is not recorded: reads far below writes of the same size over one NIC.
       const auto write = std::find_if(input.measured.begin(), input.measured.end(), [&](const Measurement& one) {
         return one.operation == Operation::write && !one.failed && one.device == row.device && one.bytes == row.bytes &&
-               one.gpu_memory == row.gpu_memory && one.qps == row.qps;
+               one.gpu_memory == row.gpu_memory && one.qps == row.qps && one.both_ways == row.both_ways;
       });
       if (write == input.measured.end() || row.gbps >= 0.5 * write->gbps || row.bytes < 4096) continue;
       Finding finding;
@@ -135,7 +136,8 @@ void queue_pairs(const RuleInput& input, RuleResult& result) {
     const Measurement* best = nullptr;
     for (const auto& many : input.measured) {
       if (many.failed || many.qps < 2 || many.device != one.device || many.bytes != one.bytes) continue;
-      if (many.operation != one.operation || many.gpu_memory != one.gpu_memory) continue;
+      if (many.operation != one.operation || many.gpu_memory != one.gpu_memory || many.both_ways != one.both_ways)
+        continue;
       any = true;
       if (best == nullptr || many.gbps > best->gbps) best = &many;
     }
@@ -193,7 +195,33 @@ void below_expectation(const RuleInput& input, RuleResult& result) {
   if (!any) result.lacks("no measured row whose expected rate is known (--measured)");
 }
 
+void run_failed(const RuleInput& input, RuleResult& result) {
+  if (input.measured.empty()) return result.lacks("no measured row (--measured)");
+  std::set<std::string> said;
+  for (const auto& row : input.measured) {
+    // reads-refused explains a read that fails where writes work.
+    if (!row.failed || row.operation == Operation::read || !said.insert(row.program + row.problem).second) continue;
+    Finding finding;
+    finding.title = fmt::format("{} failed: {}", row.program, topology::text::quote(row.problem, 90));
+    finding.confidence = Confidence::measured;
+    finding.path = row.device.empty() ? "what it measured" : row.device;
+    if (const auto nic = nic_of(input.machine(), row)) finding.devices = {nic_ref(*nic)};
+    finding.evidence = {{row.problem, fmt::format("{} ({})", row.where, row.program)}};
+    if (row.problem.find("NOT_PERMITTED") != std::string::npos) {
+      finding.fix = {"ls -l /dev/nvidia-caps-imex-channels    # is there a channel for this job?",
+                     "systemctl status nvidia-imex    # on every node of the NVLink domain, in the driver's version"};
+      finding.advice = "Memory that several hosts share needs an IMEX channel, which the driver did not give.";
+    } else {
+      finding.advice = "The run ended with this error: its other rows, if any, may be incomplete.";
+    }
+    result.add(std::move(finding));
+  }
+}
+
 constexpr Rule kRules[] = {
+    {"run-failed", Family::measured, "A program that measures ended with an error",
+     "Its path is unusable, or was not measured.", "Errors in the outputs of perftest and nvbandwidth.",
+     "Depends on the error; no IMEX channel is a common one.", "nvbandwidth#39", run_failed},
     {"few-reads", Family::measured, "Few RDMA reads are in flight",
      "2.4 in place of 19.5 GB/s (the block size was changed too).",
      "A measured read with fewer than 16 outstanding reads, or below half the rate of writes of the same size.",

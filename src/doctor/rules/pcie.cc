@@ -100,7 +100,9 @@ void speed(const RuleInput& input, RuleResult& result) {
     if (!link.speed_gts || !best.speed)
       return result.lacks(link_name(machine, device, pci) + ": its speed is not recorded");
     if (*link.speed_gts <= 0 || *link.speed_gts >= *best.speed || is_emulated(machine, pci)) return;
-    const bool gpu = pci == device.pci && device.node.kind == NodeKind::gpu;
+    // The bridges inside an AMD accelerator's card idle with it.
+    const bool of_card = machine.pci[pci.index].vendor_id.value_or(0) == topology::kVendorAmd;
+    const bool gpu = device.node.kind == NodeKind::gpu && (pci == device.pci || of_card);
     const bool port_known =
         machine.pci[pci.index].parent && machine.pci[machine.pci[pci.index].parent.index].link.max_speed_gts.known();
     const bool loaded = gpu && input.facts.text(gpu_fact(machine, device.node.index, "load")) == "yes";
@@ -124,51 +126,88 @@ void speed(const RuleInput& input, RuleResult& result) {
   if (!any) result.not_applicable();
 }
 
-// A card whose ports together are faster than its slot.
+// A card whose ports together are faster than its slot: by its slot, its ports, what they want and what the link
+// carries.
+struct Card {
+  std::vector<std::uint32_t> nics;
+  double wanted = 0;
+  double largest = 0;  // of one port
+  double carried = 0;
+  topology::Fact<double> raw_gbs;
+  [[nodiscard]] bool is_starved() const { return carried < 0.97 * wanted; }
+};
+
+std::string kind_of_card(const Machine& machine, const Card& card) {
+  const auto& device = machine.pci[topology::pci_of(machine, nic_ref(card.nics.front())).index];
+  return fmt::format("{:x}:{:x}", device.vendor_id.value_or(0), device.device_id.value_or(0));
+}
+
 void slot(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  std::map<std::string, std::vector<std::uint32_t>> cards;  // by slot
+  std::map<std::string, Card> cards;  // by slot
   for (const auto nic : bulk_nics(machine)) {
     const auto pci = topology::pci_of(machine, nic_ref(nic));
     if (!pci) continue;
     auto bus = machine.pci[pci.index].bus_id;
     bus.function = 0;
-    cards[bus.to_string()].push_back(nic);
+    cards[bus.to_string()].nics.push_back(nic);
   }
   if (cards.empty()) return result.not_applicable();
-  for (const auto& [bus, nics] : cards) {
-    double wanted = 0;
-    for (const auto nic : nics) wanted += topology::nic_capacity_gbps(machine, machine.nics[nic]).value_or(0);
-    const auto pci = topology::pci_of(machine, nic_ref(nics.front()));
-    const auto given = topology::believed_gbs(machine, machine.pci[pci.index]);
-    if (wanted == 0 || !given) {
+  std::map<std::string, std::pair<std::size_t, std::size_t>> kinds;  // cards of a kind, those of them that are starved
+  for (auto& [bus, card] : cards) {
+    for (const auto nic : card.nics) {
+      const auto gbps = topology::nic_capacity_gbps(machine, machine.nics[nic]).value_or(0);
+      card.wanted += gbps;
+      card.largest = std::max(card.largest, gbps);
+    }
+    const auto pci = topology::pci_of(machine, nic_ref(card.nics.front()));
+    card.raw_gbs = topology::believed_gbs(machine, machine.pci[pci.index]);
+    if (card.wanted == 0 || !card.raw_gbs) {
       result.lacks(fmt::format("{}: the rate of its ports or of its link is unknown", bus));
+      card.carried = card.wanted;
       continue;
     }
     // The payload that a link carries, by the predictor's constants.
-    const double carried = *given * 8 * input.model.planner().constants()[predict::ConstantId::pcie_dma].high;
-    if (carried >= 0.97 * wanted) continue;
+    card.carried = *card.raw_gbs * 8 * input.model.planner().constants()[predict::ConstantId::pcie_dma].high;
+    auto& kind = kinds[kind_of_card(machine, card)];
+    ++kind.first;
+    if (card.is_starved()) ++kind.second;
+  }
+  for (const auto& [bus, card] : cards) {
+    if (!card.is_starved()) continue;
     // A link that runs below what it supports is pcie-width's or pcie-speed's finding.
+    const auto pci = topology::pci_of(machine, nic_ref(card.nics.front()));
     const auto& link = machine.pci[pci.index].link;
     const auto best = best_of(machine, pci);
     if ((link.width && best.width && *link.width < *best.width) ||
         (link.speed_gts && best.speed && *link.speed_gts < *best.speed))
       continue;
     std::vector<NodeRef> nodes;
-    for (const auto nic : nics) nodes.push_back(nic_ref(nic));
+    for (const auto nic : card.nics) nodes.push_back(nic_ref(nic));
     Finding finding;
     finding.title = fmt::format("{}: ports of {:.0f} Gb/s in all on a PCIe link that carries {:.0f}",
-                                folded_names(machine, nodes), wanted, carried);
+                                folded_names(machine, nodes), card.wanted, card.carried);
     finding.devices = nodes;
-    finding.evidence.push_back({fmt::format("ports: {:.0f} Gb/s", wanted), "port rates"});
+    finding.evidence.push_back({fmt::format("ports: {:.0f} Gb/s", card.wanted), "port rates"});
     finding.evidence.push_back(
-        {fmt::format("link of {}: {:.1f} GB/s raw", bus, *given), source_of(given.source, "link")});
-    finding.loss_gbps = wanted - carried;
-    finding.now_gbps = carried;
-    finding.mended_gbps = wanted;
+        {fmt::format("link of {}: {:.1f} GB/s raw", bus, *card.raw_gbs), source_of(card.raw_gbs.source, "link")});
     finding.path = name_of(machine, nodes.front());
     finding.cause = "slot " + bus;
-    finding.advice = "Move the card to a slot with more lanes or a newer generation, or use one of its ports.";
+    // All cards of the kind alike, or a second port beside one that its slot feeds: the machine is built that way.
+    const auto& kind = kinds[kind_of_card(machine, card)];
+    const bool all_alike = kind.first > 1 && kind.second == kind.first;
+    if (all_alike || card.carried >= 0.97 * card.largest) {
+      finding.level = Level::note;
+      finding.advice = all_alike
+                           ? "All cards of this kind here are wired so: the machine is built that way. Plan with what "
+                             "the link carries."
+                           : "One of its ports is fed whole; both together share what the link carries.";
+    } else {
+      finding.loss_gbps = card.wanted - card.carried;
+      finding.now_gbps = card.carried;
+      finding.mended_gbps = card.wanted;
+      finding.advice = "Move the card to a slot with more lanes or a newer generation.";
+    }
     result.add(std::move(finding));
   }
 }
@@ -178,6 +217,7 @@ void max_read_request(const RuleInput& input, RuleResult& result) {
   const auto functions = rail_functions(machine, topology::kVendorMellanox);
   if (functions.empty()) return result.not_applicable();
   for (const auto& [nic, pci] : functions) {
+    if (is_virtual_function(input, pci)) continue;
     const auto key = pci_fact(machine, pci, "max_read_request");
     const auto bytes = number_of(input, key, result);
     if (!bytes || *bytes >= 4096) continue;
@@ -214,7 +254,8 @@ void outstanding_reads(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back(evidence_of(input.facts, key));
     finding.fix = {fmt::format("mlxconfig -d {} set ADVANCED_PCI_SETTINGS=1 MAX_ACC_OUT_READ=128",
                                machine.pci[pci.index].bus_id.to_string()),
-                   fmt::format("mlxfwreset -d {} reset", machine.pci[pci.index].bus_id.to_string())};
+                   interrupting(fmt::format("mlxfwreset -d {} reset", machine.pci[pci.index].bus_id.to_string()),
+                                Interrupts::port)};
     result.add(std::move(finding));
   }
 }
@@ -230,6 +271,7 @@ void max_payload(const RuleInput& input, RuleResult& result) {
     auto chain = device.above;
     chain.insert(chain.begin(), device.pci);
     for (const auto pci : chain) {
+      if (is_virtual_function(input, pci)) continue;
       const auto key = pci_fact(machine, pci, "max_payload");
       const auto bytes = number_of(input, key, result);
       if (!bytes) continue;
@@ -302,7 +344,9 @@ constexpr Rule kRules[] = {
      "Retrain the link, change riser or slot, update firmware.", "est.", speed},
     {"pcie-slot", Family::pcie, "A card's ports together are faster than its slot",
      "Two 100 Gb/s ports behind Gen4 x8 share about 110 Gb/s.",
-     "The sum of its ports' rates is more than 3 % above what its link carries.",
+     "The sum of its ports' rates is more than 3 % above what its link carries: a warning if one port alone is; a note "
+     "if "
+     "all cards of its kind are wired so, or if only its ports together are.",
      "Use a slot with more lanes or a newer generation, or one port of the card.", "est.", slot},
     {"pcie-max-read-request", Family::pcie, "A NIC's read requests are small",
      "To send, a NIC reads memory; with small requests it has too little in flight.",

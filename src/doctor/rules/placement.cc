@@ -68,7 +68,9 @@ void far_nic(const RuleInput& input, RuleResult& result) {
     for (const auto& other : input.measured) {
       const auto other_gpu = gpu_of(other);
       const auto other_nic = nic_of(machine, other);
-      if (!other_gpu || !other_nic || other.failed || other.qps != row.qps || other.bytes != row.bytes) continue;
+      if (!other_gpu || !other_nic || other.failed || other.qps != row.qps || other.bytes != row.bytes ||
+          other.both_ways != row.both_ways)
+        continue;
       const auto kind = kind_of(machine, *other_gpu, *other_nic);
       if (kind == kind_of(machine, *gpu, near.front())) mended = std::max(mended, other.gbps);
     }
@@ -186,8 +188,10 @@ void unequal_pairs(const RuleInput& input, RuleResult& result) {
     std::uint32_t nic;
     std::uint32_t qps;
     std::uint64_t bytes;
+    bool both_ways;
     bool operator<(const Key& other) const {
-      return std::tie(kind, nic, qps, bytes) < std::tie(other.kind, other.nic, other.qps, other.bytes);
+      return std::tie(kind, nic, qps, bytes, both_ways) <
+             std::tie(other.kind, other.nic, other.qps, other.bytes, other.both_ways);
     }
   };
   std::map<Key, std::vector<const Measurement*>> classes;
@@ -196,7 +200,7 @@ void unequal_pairs(const RuleInput& input, RuleResult& result) {
     const auto nic = nic_of(machine, row);
     if (!gpu || !nic || row.failed) continue;
     const auto kind = kind_of(machine, *gpu, *nic);
-    if (kind != PathKind::unknown) classes[{kind, *nic, row.qps, row.bytes}].push_back(&row);
+    if (kind != PathKind::unknown) classes[{kind, *nic, row.qps, row.bytes, row.both_ways}].push_back(&row);
   }
   if (classes.empty()) return result.lacks("no measured rows between GPUs and NICs (--measured)");
   for (auto& [key, rows] : classes) {
@@ -266,40 +270,6 @@ void shared_uplink(const RuleInput& input, RuleResult& result) {
   }
 }
 
-void gdr_refused(const RuleInput& input, RuleResult& result) {
-  const auto& machine = input.machine();
-  if (machine.gpus.empty() || rails(machine).empty()) return result.not_applicable();
-  const auto* level = input.facts.find("env.NCCL_NET_GDR_LEVEL");
-  if (level == nullptr) return result.lacks("no NCCL_NET_GDR_LEVEL in the environment (run the doctor inside the job)");
-  static const std::map<std::string, PathKind> kLevels = {
-      {"LOC", PathKind::self},  {"PIX", PathKind::pix}, {"PXB", PathKind::pxb}, {"PHB", PathKind::phb},
-      {"NODE", PathKind::node}, {"SYS", PathKind::sys}, {"0", PathKind::self},  {"1", PathKind::pix},
-      {"2", PathKind::pxb},     {"3", PathKind::phb},   {"4", PathKind::phb},   {"5", PathKind::sys}};
-  const auto found = kLevels.find(level->value);
-  if (found == kLevels.end())
-    return result.lacks(fmt::format("NCCL_NET_GDR_LEVEL={} is not a level that NCCL knows", level->value));
-  std::vector<NodeRef> refused;
-  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-    auto best = PathKind::unknown;
-    for (const auto nic : rails(machine)) best = std::min(best, kind_of(machine, gpu, nic));
-    if (best != PathKind::unknown && best > found->second) refused.push_back(gpu_ref(gpu));
-  }
-  if (refused.empty()) return;
-  std::vector<predict::Flow> flows;
-  for (const auto& gpu : refused) {
-    for (auto& flow : flows_through(machine, gpu)) flows.push_back(flow);
-  }
-  Finding finding;
-  finding.title = fmt::format("NCCL_NET_GDR_LEVEL={1} makes NCCL stage {0} in host memory: their best NIC is farther",
-                              folded_names(machine, refused), level->value);
-  finding.devices = refused;
-  finding.evidence.push_back({fmt::format("NCCL_NET_GDR_LEVEL={}", level->value), level->where});
-  cost_of_share(input, flows, 1 - 65.0 / 85).write_to(finding);  // ucx#11121's pair of figures
-  finding.fix = {"export NCCL_NET_GDR_LEVEL=SYS"};
-  finding.advice = "Measure first: across sockets GPU memory may be slower than host memory.";
-  result.add(std::move(finding));
-}
-
 constexpr Rule kRules[] = {
     {"far-nic", Family::placement, "A GPU uses a NIC of the other socket while a nearer one is free",
      "124 in place of 195 Gb/s; 11 in place of 23 GB/s.",
@@ -317,9 +287,6 @@ constexpr Rule kRules[] = {
      "Computed from the rates of the ports and of the link.",
      "Two or more rails below a bridge whose link is slower than their ports together.",
      "Spread jobs over rails of different switches.", "est.", shared_uplink},
-    {"gdr-refused", Family::placement, "NCCL_NET_GDR_LEVEL turns GPUDirect RDMA off on the paths of this machine",
-     "Staging in host memory: 65 in place of 85 Gb/s.", "NCCL_NET_GDR_LEVEL nearer than the class of a GPU's best NIC.",
-     "NCCL_NET_GDR_LEVEL=SYS, after measuring.", "ucx#11121, nccl#1151", gdr_refused},
 };
 
 }  // namespace

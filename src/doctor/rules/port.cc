@@ -7,17 +7,44 @@
 namespace fairway::doctor {
 namespace {
 
-// NICs by type and board, where either is recorded.
-std::map<std::string, std::vector<std::uint32_t>> alike(const Machine& machine) {
-  std::map<std::string, std::vector<std::uint32_t>> out;
-  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
-    const auto rdma = machine.nics[i].rdma;
-    if (!rdma || machine.rdma[rdma.index].software.value_or(false)) continue;
-    const auto& device = machine.rdma[rdma.index];
-    if (!device.hca_type && !device.board_id) continue;
-    out[device.hca_type.value_or("") + "/" + device.board_id.value_or("")].push_back(i);
+bool is_active(const Machine& machine, std::uint32_t nic) {
+  const auto* port = port_of(machine, nic);
+  return port != nullptr && port->state.value_or("") == "ACTIVE";
+}
+
+// Whether another port of the same card is active: its other ports may be spare.
+bool is_spare_of_card(const Machine& machine, std::uint32_t nic) {
+  const auto own = topology::pci_of(machine, nic_ref(nic));
+  if (!own) return false;
+  for (std::uint32_t other = 0; other < machine.nics.size(); ++other) {
+    const auto pci = topology::pci_of(machine, nic_ref(other));
+    if (other == nic || !pci || !is_active(machine, other)) continue;
+    if (machine.pci[pci.index].bus_id.same_slot(machine.pci[own.index].bus_id)) return true;
   }
-  return out;
+  return false;
+}
+
+// Many machines have an unused port. One that is down is missed if most of its kind are active, if its only like is, or
+// if it is the nearest NIC of a GPU; the spare port of a card never is.
+bool is_missed(const Machine& machine, std::uint32_t nic) {
+  if (is_spare_of_card(machine, nic)) return false;
+  for (const auto& [key, nics] : alike_nics(machine)) {
+    if (std::find(nics.begin(), nics.end(), nic) == nics.end()) continue;
+    const auto active = static_cast<std::size_t>(
+        std::count_if(nics.begin(), nics.end(), [&](auto one) { return is_active(machine, one); }));
+    if (nics.size() > 1 && active * 2 >= nics.size() && active > 0) return true;
+  }
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    const auto own = topology::path_class(machine, gpu_ref(gpu), nic_ref(nic));
+    if (!own || own->kind >= PathKind::sys) continue;
+    const bool replaced = std::any_of(machine.nics.begin(), machine.nics.end(), [&](const topology::Nic& other) {
+      const auto index = static_cast<std::uint32_t>(&other - machine.nics.data());
+      const auto path = topology::path_class(machine, gpu_ref(gpu), nic_ref(index));
+      return index != nic && is_active(machine, index) && path && path->kind <= own->kind;
+    });
+    if (!replaced) return true;
+  }
+  return false;
 }
 
 void port_down(const RuleInput& input, RuleResult& result) {
@@ -43,18 +70,11 @@ void port_down(const RuleInput& input, RuleResult& result) {
     Finding finding;
     finding.title = fmt::format("{}: its port is {}", machine.nics[nic].name, *port.state);
     finding.devices = {nic_ref(nic)};
-    // Many machines have an unused port. One that is down among many active ones of its kind is a fault.
     std::size_t like = 0;
-    std::size_t like_up = 0;
-    for (const auto& [key, nics] : alike(machine)) {
-      if (std::find(nics.begin(), nics.end(), nic) == nics.end()) continue;
-      like = nics.size();
-      like_up = static_cast<std::size_t>(std::count_if(nics.begin(), nics.end(), [&](std::uint32_t one) {
-        const auto* other = port_of(machine, one);
-        return other != nullptr && other->state.value_or("") == "ACTIVE";
-      }));
+    for (const auto& [key, nics] : alike_nics(machine)) {
+      if (std::find(nics.begin(), nics.end(), nic) != nics.end()) like = nics.size();
     }
-    const bool expected_up = up == 0 || (like > 2 && like_up * 2 > like);
+    const bool expected_up = up == 0 || is_missed(machine, nic);
     const auto physical = port.physical_state.value_or("");
     finding.level = up == 0 && usual == 0 && machine.rdma.size() > 0 && expected_up
                         ? (machine.gpus.empty() && like < 2 ? Level::note : Level::broken)
@@ -69,7 +89,7 @@ void port_down(const RuleInput& input, RuleResult& result) {
     finding.path = machine.nics[nic].name;
     finding.evidence.push_back(
         {fmt::format("state {}{}", *port.state, physical.empty() ? "" : ", physical state " + physical),
-         source_of(port.state.source, "port 1")});
+         source_of(port.state.source, fmt::format("port {}", port.number))});
     finding.fix = is_ethernet(port)
                       ? std::vector<std::string>{fmt::format("ip link set {0} up; ethtool {0}",
                                                              port.interface.value_or("INTERFACE"))}
@@ -120,7 +140,7 @@ void flapping(const RuleInput& input, RuleResult& result) {
 void low_rate(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   bool any = false;
-  for (const auto& [key, nics] : alike(machine)) {
+  for (const auto& [key, nics] : alike_nics(machine)) {
     if (nics.size() < 3) continue;
     any = true;
     std::map<double, std::size_t> rates;
@@ -144,7 +164,11 @@ void low_rate(const RuleInput& input, RuleResult& result) {
       finding.devices = {nic_ref(nic)};
       finding.cause = "port " + machine.nics[nic].name;
       const auto rdma = machine.nics[nic].rdma;
-      const auto mend = [&](Machine& mended) { mended.rdma[rdma.index].ports.front().rate_gbps.value = target; };
+      const auto mend = [&](Machine& mended) {
+        for (auto& one : mended.rdma[rdma.index].ports) {
+          if (one.number == port->number) one.rate_gbps.value = target;
+        }
+      };
       cost_of(input, flows_through(machine, nic_ref(nic)), mend).write_to(finding);
       if (!finding.loss_gbps) finding.loss_gbps = target - *port->rate_gbps;
       finding.level = level_on_path(machine, nic_ref(nic), Level::warning);
@@ -155,31 +179,6 @@ void low_rate(const RuleInput& input, RuleResult& result) {
       finding.advice = "Check FEC, cable and switch port.";
       result.add(std::move(finding));
     }
-  }
-  if (!any) result.not_applicable();
-}
-
-void mixed_firmware(const RuleInput& input, RuleResult& result) {
-  const auto& machine = input.machine();
-  bool any = false;
-  for (const auto& [key, nics] : alike(machine)) {
-    std::map<std::string, std::vector<NodeRef>> versions;
-    for (const auto nic : nics) {
-      const auto& firmware = machine.rdma[machine.nics[nic].rdma.index].firmware;
-      if (firmware) versions[*firmware].push_back(nic_ref(nic));
-    }
-    any = any || !versions.empty();
-    if (versions.size() < 2) continue;
-    Finding finding;
-    finding.title = fmt::format("NICs of the same board run {} versions of firmware", versions.size());
-    finding.level = Level::note;
-    for (const auto& [version, nodes] : versions) {
-      finding.evidence.push_back({fmt::format("{}: {}", version, folded_names(machine, nodes)), "fw_ver"});
-      finding.devices.insert(finding.devices.end(), nodes.begin(), nodes.end());
-    }
-    finding.fix = {"mlxfwmanager --query"};
-    finding.advice = "Install one version everywhere before you look for other causes.";
-    result.add(std::move(finding));
   }
   if (!any) result.not_applicable();
 }
@@ -262,93 +261,11 @@ void slow_rail(const RuleInput& input, RuleResult& result) {
   if (!any) result.lacks("no measured row of a rail (--measured)");
 }
 
-void virtual_functions(const RuleInput& input, RuleResult& result) {
-  const auto& machine = input.machine();
-  const auto functions = rail_functions(machine);
-  if (functions.empty()) return result.not_applicable();
-  for (const auto& [nic, pci] : functions) {
-    const auto key = pci_fact(machine, pci, "sriov_numvfs");
-    const auto count = number_of(input, key, result);
-    if (!count || *count == 0) continue;
-    Finding finding;
-    finding.title = fmt::format("{}: {:.0f} virtual functions are enabled", machine.nics[nic].name, *count);
-    finding.devices = {nic_ref(nic)};
-    finding.level = Level::note;
-    finding.evidence.push_back(evidence_of(input.facts, key, fmt::format("sriov_numvfs {:.0f}", *count)));
-    finding.fix = {fmt::format("echo 0 > /sys/bus/pci/devices/{}/sriov_numvfs    # if nothing uses them",
-                               machine.pci[pci.index].bus_id.to_string())};
-    result.add(std::move(finding));
-  }
-}
-
-void discards(const RuleInput& input, RuleResult& result) {
-  const auto& machine = input.machine();
-  const auto ports = rail_ports(machine);
-  if (ports.empty()) return result.not_applicable();
-  for (const auto& [nic, port] : ports) {
-    const auto interface = port->interface.value_or("");
-    const auto prefix = fmt::format("net.{}.stat", interface);
-    const auto statistics = input.facts.below(prefix);
-    if (statistics.empty()) {
-      result.lacks(fmt::format("{}: ethtool statistics: {}", machine.nics[nic].name, input.facts.why_not(prefix)));
-      continue;
-    }
-    for (const auto* counter : {"rx_discards_phy", "rx_out_of_buffer", "tx_pause_storm_error_events"}) {
-      const auto key = prefix + "." + counter;
-      const auto now = input.facts.number(key);
-      const auto then = input.before == nullptr ? std::nullopt : input.before->number(key);
-      const bool both = now && then && *now >= *then;
-      const double dropped = both ? *now - *then : now.value_or(0);
-      if (dropped <= 0) continue;
-      Finding finding;
-      finding.title = fmt::format("{}: {} {} {:.0f}{}", machine.nics[nic].name, counter, both ? "grew by" : "is",
-                                  dropped, both ? " since the baseline" : "");
-      finding.devices = {nic_ref(nic)};
-      // One reading does not say when it happened.
-      finding.level = both ? Level::warning : Level::note;
-      finding.path = machine.nics[nic].name;
-      finding.cause = "discards " + machine.nics[nic].name;
-      finding.evidence.push_back(evidence_of(input.facts, key, fmt::format("{} = {:.0f}", counter, now.value_or(0))));
-      finding.fix = {
-          fmt::format("ethtool -S {} | grep -E 'discard|out_of_buffer|pause'    # which priority", interface),
-          fmt::format("mlnx_qos -i {}    # PFC and buffers; the same class on the switch", interface)};
-      finding.advice = "The NIC had no free buffer: PFC is off for this priority, or a peer ignores it.";
-      result.add(std::move(finding));
-    }
-  }
-}
-
-void roce_off(const RuleInput& input, RuleResult& result) {
-  const auto& machine = input.machine();
-  bool any = false;
-  for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
-    const auto pci = topology::pci_of(machine, nic_ref(nic));
-    if (!pci || machine.pci[pci.index].vendor_id.value_or(0) != topology::kVendorMellanox) continue;
-    any = true;
-    const auto key = fmt::format("devlink.{}.enable_roce", machine.pci[pci.index].bus_id.to_string());
-    const auto* seen = input.facts.find(key);
-    if (seen == nullptr) {
-      result.lacks(fmt::format("{}: devlink parameters: {}", machine.nics[nic].name, input.facts.why_not(key)));
-      continue;
-    }
-    if (seen->value != "false") continue;
-    Finding finding;
-    finding.title = fmt::format("{}: RoCE is switched off", machine.nics[nic].name);
-    finding.devices = {nic_ref(nic)};
-    // On a NIC that no path uses it may be on purpose.
-    finding.level = level_on_path(machine, nic_ref(nic), Level::warning);
-    finding.evidence.push_back(evidence_of(input.facts, key, "enable_roce false"));
-    const auto bus = machine.pci[pci.index].bus_id.to_string();
-    finding.fix = {fmt::format("devlink dev param set pci/{} name enable_roce value true cmode driverinit", bus),
-                   fmt::format("devlink dev reload pci/{}", bus)};
-    result.add(std::move(finding));
-  }
-  if (!any) result.not_applicable();
-}
-
 constexpr Rule kRules[] = {
     {"port-down", Family::port, "A port of an RDMA device is not active", "All of its rate.",
-     "The state of each port: a warning if most devices of its kind are active, broken if no port is.",
+     "The state of each port: broken if no port is active; a warning if half or more of the devices of its kind are, "
+     "or "
+     "if it is the nearest NIC of a GPU; else, and for a card's second port, a note.",
      "Check cable, transceiver, switch, subnet manager.", "est.", port_down},
     {"rail-slow", Family::port, "A NIC is far below its port's rate though the link is up", "13 of 97 Gb/s.",
      "The best measured row of a rail is below a quarter of the rate of one flow.", "Power off the host and on again.",
@@ -360,22 +277,9 @@ constexpr Rule kRules[] = {
      "link_downed, symbol_error and similar counters: a warning if they grew since the baseline, else a note. Some "
      "counters stop at 255.",
      "Check cable and transceiver.", "a recorded H100 server", flapping},
-    {"nic-discards", Family::port, "A NIC drops packets because it has no free buffer", "Retransmissions and timeouts.",
-     "ethtool's rx_discards_phy, rx_out_of_buffer and tx_pause_storm_error_events: a warning if they grew since the "
-     "baseline, else a note.",
-     "Turn on PFC for the traffic's priority, on hosts and switches.", "nccl#378", discards},
-    {"roce-off", Family::port, "RoCE is switched off in a NIC", "No RDMA over this NIC.",
-     "The devlink parameter enable_roce.", "devlink dev param set, then a reload.",
-     "the kernel's devlink documentation", roce_off},
     {"idle-nics", Family::port, "Traffic uses only some of the NICs", "4 of 8 NICs idle.",
      "A NIC sent less than a third of what the busiest one sent since the baseline.", "Give each rank its near NIC.",
      "ucx#11680", idle_nics},
-    {"mixed-firmware", Family::port, "NICs of the same board run different firmware",
-     "Unexplained differences; no figure found.", "fw_ver of devices of one type and board.", "Install one version.",
-     "no figure", mixed_firmware},
-    {"virtual-functions", Family::port, "Virtual functions are left on a NIC",
-     "They share its queues and caches; no figure found.", "sriov_numvfs of a rail above 0.",
-     "Remove those that nothing uses.", "no figure", virtual_functions},
 };
 
 }  // namespace

@@ -34,9 +34,9 @@ void no_gpu_registration(const RuleInput& input, RuleResult& result) {
   if (!has_rails_and_nvidia_gpus(machine)) return result.not_applicable();
   const auto* modules = modules_of(input, result);
   if (modules == nullptr) return;
-  if (input.facts.find("kernel.module.nvidia_peermem") != nullptr ||
-      input.facts.find("kernel.module.nv_peer_mem") != nullptr)
-    return;
+  for (const auto* name : {"nvidia_peermem", "nv_peer_mem", "efa_nv_peermem"}) {
+    if (input.facts.find(fmt::format("kernel.module.{}", name)) != nullptr) return;
+  }
   const auto kind = input.facts.text("gpu.kernel_module");
   const auto dmabuf = input.facts.text("gpu.dmabuf");
   if (kind.empty() && dmabuf.empty())
@@ -121,17 +121,41 @@ void memlock(const RuleInput& input, RuleResult& result) {
   if (limit == nullptr) return result.lacks("the limit of locked memory: " + input.facts.why_not("limit.memlock"));
   const auto bytes = input.facts.number("limit.memlock");
   if (!bytes || *bytes >= 16 * kGiB) return;  // "unlimited" is no number
+  // Whoever has CAP_IPC_LOCK in the first user namespace has no limit (the kernel's can_do_mlock).
+  if (input.facts.text("limit.ipc_lock") == "yes") return;
   Finding finding;
   finding.level = *bytes < 1 * kGiB ? Level::broken : Level::warning;
-  finding.title =
-      fmt::format("Only {:.0f} MiB of memory may be locked: registration of more fails", *bytes / 1024 / 1024);
-  finding.path = "every RDMA path of this process";
+  finding.title = fmt::format("Only {:.0f} MiB of memory may be locked in this shell: registration of more fails there",
+                              *bytes / 1024 / 1024);
+  finding.path = "every RDMA path of a program started so";
   finding.evidence.push_back({fmt::format("Max locked memory {:.0f} bytes", *bytes), limit->where});
   finding.fix = {"ulimit -l unlimited    # before the job; as root, or once the limit below is raised",
-                 "echo '* - memlock unlimited' >> /etc/security/limits.conf",
+                 "echo '* - memlock unlimited' >> /etc/security/limits.conf    # root needs a line of its own: root - "
+                 "memlock unlimited",
                  "# systemd: LimitMEMLOCK=infinity; containers: --ulimit memlock=-1; Slurm: "
                  "PropagateResourceLimitsExcept=MEMLOCK"};
   finding.advice = "This is the doctor's own limit: run it inside the job.";
+  result.add(std::move(finding));
+}
+
+void small_shm(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  constexpr double kEnough = kGiB;
+  // A captured /dev/shm matters where jobs run: beside GPUs or rails, or, of this machine, anywhere.
+  const auto* size = input.facts.find("host.dev_shm.bytes");
+  if (machine.gpus.empty() && rails(machine).empty() && size == nullptr) return result.not_applicable();
+  if (size == nullptr) return result.lacks("the size of /dev/shm: " + input.facts.why_not("host.dev_shm.bytes"));
+  const auto bytes = input.facts.number("host.dev_shm.bytes").value_or(kEnough);
+  if (bytes >= kEnough) return;
+  Finding finding;
+  finding.title = fmt::format("/dev/shm has {:.0f} MiB", bytes / 1024 / 1024);
+  finding.level = machine.gpus.empty() ? Level::note : Level::warning;
+  finding.path = "jobs of several processes on this host";
+  finding.evidence.push_back(evidence_of(input.facts, "host.dev_shm.bytes", fmt::format("{:.0f} bytes", bytes)));
+  finding.fix = {
+      "mount -o remount,size=16G /dev/shm    # as root",
+      "# containers: docker run --shm-size=16g, or --ipc=host; Kubernetes: an emptyDir of medium Memory on it"};
+  finding.advice = "NCCL and the loaders of PyTorch keep buffers there, and fail or stop where it is full.";
   result.add(std::move(finding));
 }
 
@@ -195,8 +219,13 @@ constexpr Rule kRules[] = {
      small_bar},
     {"memlock", Family::registration, "The process may lock too little memory",
      "Registration fails at 8192 kB; containers start with 8 to 64 MB.",
-     "The limit of the doctor's process: a warning below 16 GiB, broken below 1 GiB.", "ulimit -l unlimited.",
-     "nccl-tests#206", memlock},
+     "The limit of the doctor's process, unless it has CAP_IPC_LOCK, as root has: a warning below 16 GiB, broken below "
+     "1 GiB.",
+     "ulimit -l unlimited.", "nccl-tests#206", memlock},
+    {"small-shm", Family::registration, "/dev/shm is small",
+     "NCCL and PyTorch's loaders fail; Docker's default is 64 MiB.",
+     "The size of /dev/shm below 1 GiB: a warning where there are GPUs, else a note.",
+     "A larger one: --shm-size, --ipc=host.", "nccl#525, nccl#1518, torchtitan#853", small_shm},
     {"no-huge-pages", Family::registration, "No huge pages for host memory pools",
      "TLB misses and slow registration; no figure found.", "The counts of all NUMA nodes are 0.",
      "nr_hugepages for each node.", "no figure", no_huge_pages},

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "doctor/gid.h"
+#include "doctor/nccl_settings.h"
 #include "doctor/rules/common.h"
 
 // RDMA over Ethernet: MTU, addresses, lossless classes.
@@ -35,7 +36,7 @@ void small_mtu(const RuleInput& input, RuleResult& result) {
     finding.level = mtu <= (software ? 512U : 1024U) ? Level::warning : Level::note;
     finding.cause = "mtu " + machine.nics[nic].name;
     finding.evidence.push_back({fmt::format("active_mtu {} of {}", mtu, port->max_mtu.value_or(kFullMtu)),
-                                source_of(port->active_mtu.source, "port 1")});
+                                source_of(port->active_mtu.source, fmt::format("port {}", port->number))});
     const auto interface = port->interface.value_or("INTERFACE");
     if (is_ethernet(*port)) {
       finding.fix = {fmt::format("ip link set {} mtu 9000    # 4200 is enough; set the switch too", interface)};
@@ -68,7 +69,8 @@ void mtu_differs(const RuleInput& input, RuleResult& result) {
     finding.level = Level::broken;
     finding.devices = {nic_ref(index)};
     finding.cause = "mtu " + name;
-    finding.evidence = {{fmt::format("MTU {} here", *port->active_mtu), source_of(port->active_mtu.source, "port 1")},
+    finding.evidence = {{fmt::format("MTU {} here", *port->active_mtu),
+                         source_of(port->active_mtu.source, fmt::format("port {}", port->number))},
                         {fmt::format("MTU {} there", *theirs), seen->where}};
     finding.fix = {fmt::format("ip link set {} mtu 9000    # the same on both ends and on the switch",
                                port->interface.value_or("INTERFACE"))};
@@ -101,7 +103,8 @@ void mtu_differs(const RuleInput& input, RuleResult& result) {
 
 void gid(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  const auto* chosen = input.facts.find("env.NCCL_IB_GID_INDEX");
+  const auto* set = input.facts.find("env.NCCL_IB_GID_INDEX");
+  const auto index = set == nullptr ? std::nullopt : nccl_gid_index(set->value);
   const auto ports = roce_ports(machine);
   if (ports.empty()) return result.not_applicable();
   for (const auto& [nic, port] : ports) {
@@ -118,13 +121,12 @@ void gid(const RuleInput& input, RuleResult& result) {
     }
     auto finding = nic_finding(machine, nic, "");
     finding.cause = "gid " + machine.nics[nic].name;
-    if (chosen != nullptr) {
-      const auto index = text::to_u32(chosen->value);
-      const auto at = std::find_if(port->gids.begin(), port->gids.end(),
-                                   [&](const auto& one) { return index && one.index == *index; });
+    if (index) {
+      const auto at =
+          std::find_if(port->gids.begin(), port->gids.end(), [&](const auto& one) { return one.index == *index; });
       if (at == port->gids.end()) {
         finding.level = Level::broken;
-        finding.title = fmt::format("{}: NCCL_IB_GID_INDEX={} names no GID", machine.nics[nic].name, chosen->value);
+        finding.title = fmt::format("{}: NCCL_IB_GID_INDEX={} names no GID", machine.nics[nic].name, set->value);
       } else if (!is_routable(*at) && good != port->gids.end()) {
         finding.title =
             fmt::format("{}: GID {} is {} {}; GID {} is RoCE v2 and routable", machine.nics[nic].name, at->index,
@@ -132,7 +134,7 @@ void gid(const RuleInput& input, RuleResult& result) {
       } else {
         continue;
       }
-      finding.evidence.push_back({fmt::format("NCCL_IB_GID_INDEX={}", chosen->value), chosen->where});
+      finding.evidence.push_back({fmt::format("NCCL_IB_GID_INDEX={}", set->value), set->where});
       if (good != port->gids.end()) {
         finding.fix = {
             fmt::format("export NCCL_IB_GID_INDEX={}    # or leave it unset: recent NCCL chooses", good->index)};
@@ -215,12 +217,18 @@ void congestion(const RuleInput& input, RuleResult& result) {
         {fmt::format("local_ack_timeout_err {}, out_of_sequence {}, packet_seq_err {}", timeouts.value_or(0),
                      get("out_of_sequence").value_or(0), get("packet_seq_err").value_or(0)),
          before != nullptr ? "hw_counters, since the baseline" : "hw_counters, since they were reset"});
-    const auto interface = port->interface.value_or("INTERFACE");
-    finding.fix = {
-        fmt::format("mlnx_qos -i {} --pfc 0,0,0,1,0,0,0,0 --trust dscp    # and the same class on the switch",
-                    interface),
-        fmt::format("echo 1 > /sys/class/net/{}/ecn/roce_np/enable/3; echo 1 > /sys/class/net/{}/ecn/roce_rp/enable/3",
-                    interface, interface)};
+    for (const auto& interface : wires_of(machine, nic)) {
+      if (is_mellanox(machine, nic)) {
+        finding.fix.push_back(fmt::format(
+            "mlnx_qos -i {} --pfc 0,0,0,1,0,0,0,0 --trust dscp    # and the same class on the switch", interface));
+        finding.fix.push_back(fmt::format(
+            "echo 1 > /sys/class/net/{0}/ecn/roce_np/enable/3; echo 1 > /sys/class/net/{0}/ecn/roce_rp/enable/3",
+            interface));
+      } else {
+        finding.fix.push_back(
+            fmt::format("dcb pfc set dev {} prio-pfc all:off 3:on    # and the same class on the switch", interface));
+      }
+    }
     finding.advice =
         "Use a lossless class with PFC, or ECN, end to end; else the vendor's settings for lossy networks.";
     result.add(std::move(finding));
@@ -233,28 +241,30 @@ void traffic_class(const RuleInput& input, RuleResult& result) {
   if (ports.empty()) return result.not_applicable();
   for (const auto& [nic, port] : ports) {
     const auto name = machine.nics[nic].name;
-    const auto interface = port->interface.value_or("INTERFACE");
+    const auto interface = wires_of(machine, nic).front();  // PFC is a leg's, not its bond's
     const auto key = fmt::format("net.{}.pfc", interface);
     const auto* pfc = input.facts.find(key);
     if (pfc == nullptr) {
-      result.lacks(fmt::format("{}: lossless priorities: {} (mlnx_qos -i {} prints them)", name,
-                               input.facts.why_not(key), interface));
+      result.lacks(fmt::format("{}: lossless priorities: {} ({} prints them)", name, input.facts.why_not(key),
+                               show_pfc(machine, nic, interface)));
       continue;
     }
     const auto* set = input.facts.find("env.NCCL_IB_TC");
+    if (set != nullptr && nccl_number(set->value) < 0) set = nullptr;  // as unset
     if (set == nullptr) set = input.facts.find(fmt::format("rdma.{}.traffic_class", name));
     if (set == nullptr) {
       result.lacks(name + ": its traffic class is not recorded");
       continue;
     }
-    const auto number = text::to_u32(set->value);
-    if (pfc->value.find('1') == std::string::npos || !number || *number > 255) continue;
-    const auto priority = *number >> 5U;  // the usual map of DSCP (the upper six bits) to priorities: dscp / 8
+    const auto number = nccl_number(set->value);
+    if (pfc->value.find('1') == std::string::npos || number > 255) continue;
+    const auto priority =
+        static_cast<std::size_t>(number) >> 5U;  // the usual map of DSCP (the upper six bits) to priorities: dscp / 8
     if (priority < pfc->value.size() && pfc->value[priority] == '1') continue;
     auto finding = nic_finding(
         machine, nic,
-        fmt::format("{}: traffic class {} maps to priority {}, which is not lossless", name, *number, priority));
-    finding.evidence = {{fmt::format("traffic class {}", *number), set->where},
+        fmt::format("{}: traffic class {} maps to priority {}, which is not lossless", name, number, priority));
+    finding.evidence = {{fmt::format("traffic class {}", number), set->where},
                         {fmt::format("PFC of priorities 0-7: {}", pfc->value), pfc->where}};
     const auto lossless = pfc->value.find('1');
     finding.fix = {fmt::format("export NCCL_IB_TC={}", (lossless * 8) << 2U),
@@ -264,38 +274,25 @@ void traffic_class(const RuleInput& input, RuleResult& result) {
   }
 }
 
-void wrong_device(const RuleInput& input, RuleResult& result) {
+void networks(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  if (machine.rdma.empty()) return result.not_applicable();
-  const auto* list = input.facts.find("env.NCCL_IB_HCA");
-  if (list == nullptr) return result.lacks("no NCCL_IB_HCA in the environment (run the doctor inside the job)");
-  const bool excludes = list->value.starts_with("^");
-  const bool exact = list->value.starts_with("=") || list->value.starts_with("^=");
-  if (excludes) return;
-  std::string_view rest = list->value;
-  if (exact) rest.remove_prefix(1);
-  std::vector<NodeRef> wrong;
-  std::string reason;
-  const auto good = rails(machine);
-  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
-    const auto& nic = machine.nics[i];
-    if (!nic.rdma || std::find(good.begin(), good.end(), i) != good.end()) continue;
-    for (const auto word : text::split(rest, ',')) {
-      const auto name = word.substr(0, word.find(':'));
-      if (name.empty() || (exact ? nic.name != name : !nic.name.starts_with(name))) continue;
-      wrong.push_back(nic_ref(i));
-      reason = topology::rail_verdict(machine, {NodeKind::rdma, nic.rdma.index}).reason;
-      break;
-    }
-  }
-  if (wrong.empty()) return;
+  if (rail_ports(machine).size() < 2) return result.not_applicable();
+  const auto groups = rail_networks(machine);
+  if (groups.empty()) return result.lacks("the addresses of the rails are not recorded (snapshots leave them out)");
+  // One network for each rail is the usual design, and one for all too.
+  const bool mixed = std::any_of(groups.begin(), groups.end(), [](const auto& one) { return one.second.size() > 1; });
+  if (groups.size() < 2 || !mixed) return;
   Finding finding;
-  finding.title = fmt::format("NCCL_IB_HCA includes {}, which {} not for bulk traffic", some_names(machine, wrong),
-                              wrong.size() == 1 ? "is" : "are");
-  finding.devices = wrong;
-  finding.path = "every job with this setting";
-  finding.evidence = {{fmt::format("NCCL_IB_HCA={}", list->value), list->where}, {reason, "fairway topo hca"}};
-  finding.fix = {fmt::format("export NCCL_IB_HCA=={}", joined_names(machine, good))};
+  finding.title = fmt::format("The rails are in {} networks", groups.size());
+  finding.level = Level::note;
+  for (const auto& [network, nics] : groups) {
+    finding.evidence.push_back({fmt::format("{}: {}", network, folded_names(machine, nics)), "GIDs of the rails"});
+    finding.devices.insert(finding.devices.end(), nics.begin(), nics.end());
+  }
+  finding.cause = "rail networks";
+  finding.advice =
+      "If no router joins them, only rails of one network reach each other: pair NICs of equal networks on all hosts.";
+  finding.fix = {"show_gids    # the addresses of each NIC"};
   result.add(std::move(finding));
 }
 
@@ -324,10 +321,11 @@ constexpr Rule kRules[] = {
      "Packet loss; in one case only for the queue pairs that GPUs drive.",
      "PFC is off for the priority of the traffic class.", "Use one class for all queue pairs.", "nccl#2383",
      traffic_class},
-    {"wrong-device", Family::roce, "A job's list of devices includes one that is not for bulk traffic",
-     "A slow rail, or a crash: nvidia-smi topo exited with 255.",
-     "NCCL_IB_HCA matches a software, slow or management device (it matches prefixes).",
-     "List the rails by exact name: NCCL_IB_HCA==NAME,NAME.", "NVSentinel#1485", wrong_device},
+    {"rail-networks", Family::roce, "The rails of one host are in several networks",
+     "Transfers succeed for some pairs of NICs and fail for others, where no router joins the networks.",
+     "The networks of the rails' routable addresses (IPv4 by the interface's prefix, else the first 16 bits; IPv6 the "
+     "first 48; InfiniBand by subnet prefix), where several rails share one of several.",
+     "Pair NICs of equal networks on all hosts.", "vllm#44919", networks},
 };
 
 }  // namespace

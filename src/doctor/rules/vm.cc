@@ -13,6 +13,7 @@ const Measurement* twin(const RuleInput& input, const Measurement& row) {
   for (const auto& other : input.measured) {
     if (other.failed || !other.relaxed || !row.relaxed || *other.relaxed == *row.relaxed) continue;
     if (other.gpu_memory != row.gpu_memory || other.qps != row.qps || other.bytes != row.bytes) continue;
+    if (other.both_ways != row.both_ways) continue;
     if (other.operation == row.operation && other.device == row.device) return &other;
   }
   return nullptr;
@@ -36,9 +37,8 @@ Finding ordering_finding(const RuleInput& input, std::optional<std::uint32_t> ni
                   device),
       "# in programs: register data memory with IBV_ACCESS_RELAXED_ORDERING, never memory of flags or counters",
       "export NCCL_IB_PCI_RELAXED_ORDERING=1",
-      fmt::format("mlxconfig -d {0} set PCI_WR_ORDERING=1 && mlxfwreset -d {0} reset    # if programs cannot be "
-                  "changed; on the host",
-                  bus)};
+      interrupting(fmt::format("mlxconfig -d {0} set PCI_WR_ORDERING=1 && mlxfwreset -d {0} reset", bus),
+                   Interrupts::port, "if programs cannot be changed; on the host")};
   return finding;
 }
 
@@ -65,7 +65,8 @@ bool ordering_by_rows(const RuleInput& input, RuleResult& result) {
     if (gpu_row.failed || !gpu_row.gpu_memory || gpu_row.relaxed.value_or(false)) continue;
     for (const auto& host_row : input.measured) {
       if (host_row.failed || host_row.gpu_memory || host_row.operation == Operation::copy) continue;
-      if (host_row.device != gpu_row.device || host_row.device.empty()) continue;
+      if (host_row.device != gpu_row.device || host_row.device.empty() || host_row.both_ways != gpu_row.both_ways)
+        continue;
       compared = true;
       if (gpu_row.gbps >= kClearlySlower * host_row.gbps) continue;
       const auto gpu = gpu_of(gpu_row);
@@ -100,6 +101,7 @@ void relaxed_ordering(const RuleInput& input, RuleResult& result) {
   if (ordering_by_rows(input, result)) return;
   if (machine.gpus.empty()) return result.not_applicable();
   for (const auto& [nic, pci] : rail_functions(machine)) {
+    if (is_virtual_function(input, pci)) continue;
     const auto key = pci_fact(machine, pci, "relaxed_ordering");
     const auto enabled = number_of(input, key, result);
     if (!enabled || *enabled != 0) continue;
@@ -141,15 +143,25 @@ void address_translation(const RuleInput& input, RuleResult& result) {
 
 void numa_hidden(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  if (!topology::is_virtual(machine) || machine.gpus.empty() || rails(machine).empty()) return result.not_applicable();
+  if (machine.gpus.empty() || rails(machine).empty()) return result.not_applicable();
   std::vector<NodeRef> nowhere;
+  std::size_t placed = 0;
   for (const auto& device : placed_devices(machine)) {
-    if (!topology::numa_of(machine, device.node)) nowhere.push_back(device.node);
+    const bool known = topology::numa_of(machine, device.node).known();
+    if (!known) nowhere.push_back(device.node);
+    placed += known ? 1 : 0;
   }
+  const bool guest = topology::is_virtual(machine);
+  // On bare metal, or where nobody says what it is: some devices have a node and others have none.
+  const bool partly = placed > 0 && machine.numa_nodes.size() > 1;
+  if (!guest && !partly) return result.not_applicable();
   // Where one GPU and one NIC share one node there is nothing to choose.
-  if (nowhere.empty() || machine.gpus.size() < 2 || rails(machine).size() < 2) return;
+  if (nowhere.empty() || machine.gpus.size() < 2) return;
   Finding finding;
-  finding.title = fmt::format("The virtual machine hides the NUMA node of {}", folded_names(machine, nowhere));
+  finding.title = guest
+                      ? fmt::format("The virtual machine hides the NUMA node of {}", folded_names(machine, nowhere))
+                      : fmt::format("{}: no NUMA node, so programs see no path to it", folded_names(machine, nowhere));
+  if (guest && rails(machine).size() < 2) finding.level = Level::note;  // one NIC: nothing to choose between
   finding.devices = nowhere;
   finding.path = paths_text(machine, flows_through(machine, nowhere.front()));
   finding.evidence.push_back({"numa_node is -1", "PCI devices"});
@@ -201,7 +213,9 @@ constexpr Rule kRules[] = {
      address_translation},
     {"numa-hidden", Family::vm, "The virtual machine hides NUMA nodes",
      "27.5 in place of 475.8 GB/s; 52.8 with virtual NUMA and a topology file.",
-     "A GPU or a rail has no NUMA node, in a virtual machine with several GPUs and rails.",
+     "A GPU or a rail has no NUMA node: in a virtual machine with several GPUs (a note with one rail), or where others "
+     "have "
+     "one.",
      "pxb-pcie roots and virtual NUMA; pinned virtual CPUs; a topology file.", "nccl-tests#256", numa_hidden},
     {"no-peer-hint", Family::vm, "The driver refuses peer access between GPUs of a virtual machine",
      "Copies go through host memory: 12 in place of 1.4 us.",

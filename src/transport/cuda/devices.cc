@@ -29,12 +29,22 @@ std::optional<int> Devices::find(const sys::cuda::Uuid& uuid) const {
 
 Result<sys::cuda::Context> Devices::use(int device) {
   if (device < 0 || device >= count()) return Status(ErrorCode::not_found, "no such CUDA device");
-  const std::lock_guard lock(mutex_);
   One& one = all_[static_cast<std::size_t>(device)];
-  if (one.context != nullptr) return one.context;
-  const Status status = driver_->check((*driver_)->cuDevicePrimaryCtxRetain(&one.context, one.handle),
+  {
+    const std::lock_guard lock(mutex_);
+    if (one.context != nullptr) return one.context;
+  }
+  // Not under the lock, for which workers wait that use other devices.
+  const sys::RelaxedCapture relaxed(*driver_);
+  sys::cuda::Context made = nullptr;
+  const Status status = driver_->check((*driver_)->cuDevicePrimaryCtxRetain(&made, one.handle),
                                        "the context of GPU " + std::to_string(device));
   if (!status) return status;
+  const std::lock_guard lock(mutex_);
+  if (one.context != nullptr)
+    (*driver_)->cuDevicePrimaryCtxRelease_v2(one.handle);  // another thread was first: it is the same
+  else
+    one.context = made;
   return one.context;
 }
 
@@ -43,6 +53,13 @@ bool Devices::works_on(int device) const {
   int active = 0;
   return (*driver_)->cuDevicePrimaryCtxGetState(all_[static_cast<std::size_t>(device)].handle, &flags, &active) == 0 &&
          active != 0;
+}
+
+bool Devices::reads_pages(int device) const {
+  int reads = 0;
+  return (*driver_)->cuDeviceGetAttribute(&reads, sys::cuda::kReadsPages,
+                                          all_[static_cast<std::size_t>(device)].handle) == 0 &&
+         reads != 0;
 }
 
 bool Devices::atomics(int device, int other) const {

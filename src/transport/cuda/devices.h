@@ -35,6 +35,7 @@ class Devices {
   Result<sys::cuda::Context> use(int device);
   // Enables access of `device` to `other`'s memory. Ok if it is enabled already.
   Status reach(int device, int other);
+  bool reads_pages(int device) const;         // whether its kernels access host memory that is not pinned
   bool atomics(int device, int other) const;  // whether `device` supports atomics on `other`'s memory
 
  private:

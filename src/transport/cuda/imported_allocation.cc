@@ -1,8 +1,24 @@
 #include "transport/cuda/imported_allocation.h"
 
+#include "sys/nvml.h"
+
 namespace fairway::transport::cuda {
 
 using namespace sys::cuda;
+
+namespace {
+
+// As NVML writes it.
+std::string name_of(const Uuid& uuid) {
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    for (const unsigned digit : {uuid.bytes[i] / 16u, uuid.bytes[i] % 16u}) text += "0123456789abcdef"[digit];
+  }
+  return text;
+}
+
+}  // namespace
 
 ImportedAllocation::ImportedAllocation(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle,
                                        bool ours)
@@ -47,6 +63,9 @@ void ImportedAllocation::open(int device) {
     return;
   }
   view.base = base;
+  const auto other = devices_->find(handle_.device);
+  view.atomics = other ? devices_->atomics(device, *other)
+                       : sys::native_atomics(name_of(devices_->uuid(device)), name_of(handle_.device)).value_or(false);
   view.state.store(State::ready, std::memory_order_release);
 }
 

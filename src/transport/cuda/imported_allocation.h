@@ -25,6 +25,7 @@ class ImportedAllocation final : public host::Mover::Imported {
     std::byte* base = nullptr;  // if ready
     std::string why;            // if refused
     std::string unproven;       // if ready: why its path was not tested
+    bool atomics = false;       // if ready: that device does atomics on it
   };
 
   ImportedAllocation(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle, bool ours);

@@ -20,8 +20,9 @@
 namespace fairway::transport::cuda {
 
 // GPU memory for the host transport. Owner: its worker.
-//   mover.cc        copies, for transfers and staging
-//   mover_views.cc  views for kernels, work for the user's streams
+//   mover.cc          copies, for transfers; threads and ends
+//   mover_staging.cc  copies for staging
+//   mover_views.cc    views for kernels, work for the user's streams
 class CudaMover final : public host::Mover {
  public:
   CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver);

@@ -1,3 +1,4 @@
+#include "sys/cuda_memory.h"
 #include "transport/cuda/mover.h"
 #include "transport/handles.h"
 
@@ -30,7 +31,7 @@ host::Mover::Readiness CudaMover::view(RegionId own, Mover::Imported* imported, 
   out.base = memory->view(device).base;
   out.size = handle.size;
   out.ended = word.get();
-  out.atomics = other && devices_->atomics(device, *other);
+  out.atomics = memory->view(device).atomics;
   out.keeps = std::make_shared<std::pair<std::shared_ptr<ImportedAllocation>, std::shared_ptr<std::uint32_t>>>(
       memory, std::move(word));
   return Readiness::ready;
@@ -71,6 +72,12 @@ Status CudaMover::put(const GpuAccess::Put& put, void* stream) {
     if (device != put.gpu)
       return Status(ErrorCode::invalid_argument, "the stream belongs to GPU " + std::to_string(device) +
                                                      ", the mapping to GPU " + std::to_string(put.gpu));
+    // A kernel that read other memory would end the program's context, but where GPUs read the host's pages.
+    if (put.by != PutBy::copy_engine &&
+        sys::reached_by_kernels(devices_->driver(), put.from, put.length) < put.length &&
+        !devices_->reads_pages(device))
+      return Status(ErrorCode::invalid_argument,
+                    "from: a GPU cannot access all of it: pin host memory, or use PutBy::copy_engine");
     return kernels.put(put, on);
   });
 }

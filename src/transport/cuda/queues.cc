@@ -70,6 +70,7 @@ Queues::~Queues() {
       cu->cuStreamSynchronize(queue.stream);
       cu->cuStreamDestroy_v2(queue.stream);
     }
+  for_streams_.unload();
   if (module_ != nullptr) cu->cuModuleUnload(module_);
   if (words_ != nullptr) cu->cuMemFreeHost(words_);
   if (lists_ != nullptr) cu->cuMemFreeHost(lists_);

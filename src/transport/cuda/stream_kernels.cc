@@ -23,8 +23,9 @@ unsigned threads_for(std::uint64_t length) {
 
 }  // namespace
 
-StreamKernels::~StreamKernels() {
+void StreamKernels::unload() {
   if (module_ != nullptr) (*driver_)->cuModuleUnload(module_);
+  module_ = nullptr;
 }
 
 void StreamKernels::load(const CudaDriver& driver, Stream beside, std::byte* zeros) {

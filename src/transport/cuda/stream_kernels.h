@@ -12,13 +12,13 @@ namespace fairway::transport::cuda {
 class StreamKernels {
  public:
   StreamKernels() = default;
-  ~StreamKernels();
   StreamKernels(const StreamKernels&) = delete;
   StreamKernels& operator=(const StreamKernels&) = delete;
 
   // All calls need the device's context to be current. `beside`: a stream to run them on; `zeros`: 16 zero bytes that
   // the device can access.
   void load(const CudaDriver& driver, sys::cuda::Stream beside, std::byte* zeros);
+  void unload();  // at the end
   Status put(const GpuAccess::Put& put, sys::cuda::Stream stream) const;
   Status wait(const StreamWait& wait, const std::uint32_t* ended, sys::cuda::Stream stream) const;
 

@@ -23,6 +23,9 @@ Calls Calls::of(std::shared_ptr<const sys::Libfabric> library) {
   calls.inject = [](fid_ep* end, const void* bytes, std::size_t size, fi_addr_t peer) {
     return ::fi_inject(end, bytes, size, peer);
   };
+  calls.receive = [](fid_ep* end, void* into, std::size_t size, void* descriptor, void* context) {
+    return ::fi_recv(end, into, size, descriptor, FI_ADDR_UNSPEC, context);
+  };
   calls.open_queue = [](fid_domain* domain, fi_cq_attr* attributes, fid_cq** queue, void* context) {
     return ::fi_cq_open(domain, attributes, queue, context);
   };

@@ -27,6 +27,7 @@ struct Calls {
   ssize_t (*read)(fid_ep*, const fi_msg_rma*, std::uint64_t flags) = nullptr;
   ssize_t (*send)(fid_ep*, const fi_msg*, std::uint64_t flags) = nullptr;
   ssize_t (*inject)(fid_ep*, const void*, std::size_t, fi_addr_t) = nullptr;
+  ssize_t (*receive)(fid_ep*, void*, std::size_t, void* descriptor, void* context) = nullptr;
 
   int (*open_queue)(fid_domain*, fi_cq_attr*, fid_cq**, void* context) = nullptr;
   int (*open_end)(fid_domain*, fi_info*, fid_ep**, void* context) = nullptr;
@@ -44,6 +45,13 @@ struct Closer {
 };
 template <class T>
 using Owned = std::unique_ptr<T, Closer<T>>;
+// Closes it. Not 0: the provider's error; it is still open and owned.
+template <class T>
+int close(Owned<T>& object) {
+  const int result = object ? ::fi_close(&object->fid) : 0;
+  if (result == 0) static_cast<void>(object.release());
+  return result;
+}
 
 struct InfoCloser {
   std::shared_ptr<const sys::Libfabric> library;

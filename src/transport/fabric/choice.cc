@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/bytes.h"
+#include "sys/address.h"
 
 namespace fairway::transport::fabric {
 namespace {
@@ -42,12 +43,11 @@ bool is_link_local(std::span<const std::byte> ip) {
   return at(ip, 0) == 0xfe && (at(ip, 1) & 0xc0) == 0x80;
 }
 
-// The text of an IPv4 address; empty for others.
-std::string host_text(std::span<const std::byte> ip) {
-  if (ip.size() != 4) return {};
-  std::string text;
-  for (std::size_t i = 0; i < 4; ++i) text += (i == 0 ? "" : ".") + std::to_string(at(ip, i));
-  return text;
+bool is_address(std::span<const std::byte> ip, const std::string& host) {
+  const auto numeric = sys::numeric_address({host, 0});
+  if (!numeric) return false;
+  const auto bytes = std::as_bytes(std::span(&numeric->storage, 1));
+  return std::ranges::equal(ip, ip_of(numeric->family() == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6, bytes));
 }
 
 // Whether an endpoint may listen at that address: no wider than EngineOptions::listen.
@@ -56,7 +56,7 @@ bool may_listen(std::span<const std::byte> ip, const std::string& host) {
   if (is_link_local(ip)) return false;
   const bool only_here = host.starts_with("127.") || host == "::1" || host == "localhost";
   if (is_loopback(ip) || only_here) return is_loopback(ip) && only_here;
-  return host == "0.0.0.0" || host == "::" || host_text(ip) == host;
+  return host == "0.0.0.0" || host == "::" || is_address(ip, host);
 }
 
 int common_bits(std::span<const std::byte> a, std::span<const std::byte> b) {

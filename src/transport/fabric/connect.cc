@@ -78,7 +78,11 @@ Status FabricTransport::connect_end(const Link& link, std::span<const std::byte>
 void FabricTransport::drop_end(const Link& link) {
   Lane* lane = lane_of(link);
   if (lane == nullptr) return;
-  if (lane->endpoint_fd() >= 0) task_->unwatch(lane->endpoint_fd());
+  if (!lane->closed()) {
+    if (lane->endpoint_fd() >= 0) task_->unwatch(lane->endpoint_fd());
+    lane->shut();
+    note_unstopped(link);
+  }
   lanes_[link.id.slot].reset();
 }
 

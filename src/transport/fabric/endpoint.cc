@@ -112,20 +112,15 @@ Status Endpoint::connect(std::span<const std::byte> theirs) {
   return {};
 }
 
-int Endpoint::close() {
-  fid_ep* const end = end_.release();
-  return end == nullptr ? 0 : ::fi_close(&end->fid);
-}
-
 Endpoint::Error Endpoint::take_error() const {
   fi_cq_err_entry entry{};
   const ssize_t result = ::fi_cq_readerr(queue_.get(), &entry, 0);
-  if (result < 0) return {nullptr, "fi_cq_readerr: " + domain_.text(result)};
+  if (result <= 0) return {false, nullptr, "fi_cq_readerr: " + domain_.text(result == 0 ? -FI_EAGAIN : result)};
   std::array<char, 128> words{};
   const char* detail = ::fi_cq_strerror(queue_.get(), entry.prov_errno, entry.err_data, words.data(), words.size());
   std::string text = domain_.calls().library->strerror(entry.err);
   if (detail != nullptr && *detail != '\0') text += fmt::format(" ({})", detail);
-  return {entry.op_context, std::move(text)};
+  return {true, entry.op_context, std::move(text)};
 }
 
 bool Endpoint::may_sleep() const {

@@ -19,8 +19,8 @@ class Endpoint {
   [[nodiscard]] std::span<const std::byte> address() const { return address_; }
   Status connect(std::span<const std::byte> theirs);  // into the address vector
   [[nodiscard]] fi_addr_t peer() const { return peer_; }
-  // Closes it. Not 0: the provider's error; it did not close and may still use its memory.
-  [[nodiscard]] int close();
+  // Closes it. Not 0: the provider's error; it is open and may still use its memory: this object must stay too.
+  [[nodiscard]] int close() { return fabric::close(end_); }
   [[nodiscard]] fid_ep* get() const { return end_.get(); }
   [[nodiscard]] std::size_t operations() const { return sizes_.operations; }  // the most in flight
 
@@ -30,6 +30,7 @@ class Endpoint {
   }
   // The pending error, with the provider's text.
   struct Error {
+    bool taken = false;  // false: there is none, or the provider does not say it
     void* context = nullptr;
     std::string text;
   };

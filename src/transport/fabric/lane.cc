@@ -11,8 +11,8 @@ constexpr int kLastPolls = 16;                      // without a completion, one
 
 }  // namespace
 
-Result<std::unique_ptr<Lane>> Lane::make(Domain& domain, LinkId link, Inbox& inbox, std::uint64_t end_name) {
-  std::unique_ptr<Lane> made(new Lane(domain, link, inbox));
+Result<Lane::Owner> Lane::make(Domain& domain, LinkId link, Inbox& inbox, std::uint64_t end_name) {
+  Owner made(new Lane(domain, link, inbox));
   auto end = Endpoint::make(domain, end_name);
   if (!end) return end.status();
   made->end_ = std::move(*end);
@@ -44,20 +44,16 @@ Result<std::unique_ptr<Lane>> Lane::make(Domain& domain, LinkId link, Inbox& inb
   for (std::size_t i = 0; i < kIn; ++i) {
     made->receives_[i].receive = true;
     made->receives_[i].index = static_cast<std::uint16_t>(i);
-    made->give_receive(i);
+    if (Status status = made->post_receive(i); !status) return status;
   }
   return made;
-}
-
-Lane::~Lane() {
-  release_end();  // first: it uses the memory
 }
 
 bool Lane::by_message(const Slice& slice) const {
   return slice.op == Op::write_immediate && (slice.length == 0 || !domain_.has_immediates());
 }
 
-bool Lane::post(const Command& command, void* descriptor, const Key& remote) {
+bool Lane::post(const Command& command, void* descriptor, const sys::BusGpu* gpu, const Key& remote) {
   const Slice& slice = command.slice;
   const bool received = slice.op == Op::message || slice.op == Op::write_immediate;  // uses a credit
   const bool buffered = slice.op == Op::message || by_message(slice);
@@ -70,6 +66,7 @@ bool Lane::post(const Command& command, void* descriptor, const Key& remote) {
   flight.command = command;
   flight.remote = remote;
   flight.descriptor = descriptor;
+  flight.gpu = gpu;
   flight.buffer = buffered ? free_buffers_[--free_buffer_count_] : kNone;
   if (received) credits_.take();
   if (slice.op == Op::message) {
@@ -90,6 +87,12 @@ void Lane::end(Flight& flight, ErrorCode code, Effect effect, const char* why) {
   if (code != ErrorCode::ok) event.status = Status(code, why).with_effect(effect);
 }
 
+// Makes bytes that were read into GPU memory visible to work that starts there later. Recent GPUs need no flush.
+bool Lane::arrived(const Flight& flight) {
+  const bool waits = flight.gpu != nullptr && flight.command.slice.op == Op::read && flight.gpu->needs_flush();
+  return !waits || flight.gpu->flush().is_ok();
+}
+
 void Lane::settle(Flight& flight) {
   if (!flight.live || flight.waiting || flight.out != 0 || flight.unacked) return;
   if (!broken_) {
@@ -98,6 +101,8 @@ void Lane::settle(Flight& flight) {
       end(flight, flight.wrong, effect, "a block leaves the local memory");
     else if (flight.cancelled)
       end(flight, ErrorCode::cancelled, effect, "cancelled before all of it was sent");
+    else if (!arrived(flight))
+      end(flight, ErrorCode::system_error, Effect::unknown, "the GPU driver failed to flush the bytes that were read");
     else
       end(flight, ErrorCode::ok, Effect::not_applied, nullptr);
   }
@@ -175,29 +180,36 @@ void Lane::close(Clock& clock) {
       empty = 0;
       continue;
     }
-    if (count == -FI_EAVAIL) {
-      take_error();
-      continue;
-    }
+    if (count == -FI_EAVAIL && take_error()) continue;
     if (count != -FI_EAGAIN) break;
     const bool waits = domain_.peer_cpu_access() && out_ != 0 && clock.now() < give_up_at;
     if (!waits && ++empty == kLastPolls) break;
   }
-  if (domain_.peer_cpu_access() && out_ != 0) why_not_stopped_ = "the peer's CPU may still serve requests";
-  release_end();
-  stopped_ = why_not_stopped_.empty();
+  shut();
 }
 
 // Closes bound memory first: otherwise the provider refuses to close the endpoint.
-void Lane::release_end() {
+void Lane::shut() {
+  broken_ = closed_ = true;
+  if (!end_ || open_) return;
+  if (domain_.peer_cpu_access() && out_ != 0) why_not_stopped_ = "the peer's CPU may still serve requests";
   bound_.clear();
   if (domain_.has_mode(FI_MR_ENDPOINT)) memory_region_.region.reset();
-  if (!end_) return;
   if (const int result = end_->close(); result != 0) {
     why_not_stopped_ = "the provider did not close its endpoint: " + domain_.text(result);
-    endpoint_leaked_ = true;
+    open_ = true;
+  } else {
+    end_.reset();
   }
-  end_.reset();
+  stopped_ = why_not_stopped_.empty();
+}
+
+void Lane::add_in_flight(std::vector<std::uint64_t>& local, std::vector<std::uint64_t>& remote) const {
+  for (const Flight& flight : flights_) {
+    if (!flight.live || flight.out == 0 || !moves(flight.command.slice)) continue;
+    local.push_back(flight.command.slice.local_handle);
+    remote.push_back(handle_of(flight.command.region));
+  }
 }
 
 void Lane::give_up() {
@@ -212,6 +224,14 @@ void Lane::give_up() {
 const Registered* Lane::bound(std::uint64_t handle) const {
   const auto found = bound_.find(handle);
   return found == bound_.end() ? nullptr : &found->second;
+}
+
+int Lane::unbind(std::uint64_t handle) {
+  const auto found = bound_.find(handle);
+  if (found == bound_.end()) return 0;
+  const int result = fabric::close(found->second.region);
+  if (result == 0) bound_.erase(found);
+  return result;
 }
 
 Result<const Registered*> Lane::bind(std::uint64_t handle, const Region& memory, Rng& random) {

@@ -15,6 +15,7 @@
 #include "transport/fabric/endpoint.h"
 #include "transport/fabric/frame.h"
 #include "transport/fabric/memory.h"
+#include "transport/handles.h"
 #include "transport/inbox.h"
 
 namespace fairway::transport::fabric {
@@ -52,8 +53,16 @@ class LaneMemory {
 //   lane_receive.cc  handles completions
 class Lane {
  public:
-  static Result<std::unique_ptr<Lane>> make(Domain& domain, LinkId link, Inbox& inbox, std::uint64_t end_name);
-  ~Lane();
+  // Destroys it, unless its provider did not close its endpoint, which may use the lane's memory until the process
+  // ends.
+  struct End {
+    void operator()(Lane* lane) const {
+      lane->shut();
+      if (!lane->open_) delete lane;
+    }
+  };
+  using Owner = std::unique_ptr<Lane, End>;
+  static Result<Owner> make(Domain& domain, LinkId link, Inbox& inbox, std::uint64_t end_name);
 
   [[nodiscard]] const Endpoint& endpoint() const { return *end_; }
   [[nodiscard]] int endpoint_fd() const { return end_ ? end_->fd() : -1; }
@@ -63,8 +72,8 @@ class Lane {
     return end_->connect(theirs);
   }
 
-  // False: full. `descriptor`: of the local memory, if the provider needs one.
-  bool post(const Command& command, void* descriptor, const Key& remote);
+  // False: full. `descriptor`: of the local memory, if the provider needs one; `gpu`: the one that has it, or null.
+  bool post(const Command& command, void* descriptor, const sys::BusGpu* gpu, const Key& remote);
   void flush();  // posts as many operations as there is room for
   // Asks the peer for an acknowledgement that is overdue. Returns when to call it again.
   Time request_ack(Time now);
@@ -90,19 +99,22 @@ class Lane {
   // Ends the epoch. If `stopped()`, it touches no memory of this side any more. Slices without an event stay undecided
   // until give_up().
   void close(Clock& clock);
+  void shut();            // the same for an end that was never up, or whose completions do not matter
   void give_up();         // fails slices without an event
   void fail(Status why);  // link_down, once
   [[nodiscard]] bool broken() const { return broken_; }
+  [[nodiscard]] bool closed() const { return closed_; }
   [[nodiscard]] bool stopped() const { return stopped_; }
-  // The provider did not close the endpoint, so it may use this lane's memory until the process ends.
-  [[nodiscard]] bool endpoint_leaked() const { return endpoint_leaked_; }
+  [[nodiscard]] bool endpoint_open() const { return open_; }  // though closed(): the peer may use it
   [[nodiscard]] const std::string& why_not_stopped() const { return why_not_stopped_; }
+  // The memory of its operations in flight: handles of this side's regions, and of the peer's.
+  void add_in_flight(std::vector<std::uint64_t>& local, std::vector<std::uint64_t>& remote) const;
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
 
   // Memory bound to this endpoint, for providers that require that (FI_MR_ENDPOINT); by the region's handle.
   [[nodiscard]] const Registered* bound(std::uint64_t handle) const;
   Result<const Registered*> bind(std::uint64_t handle, const Region& memory, Rng& random);
-  void unbind(std::uint64_t handle) { bound_.erase(handle); }
+  [[nodiscard]] int unbind(std::uint64_t handle);  // not 0: the provider's error; it is bound still
 
  private:
   static constexpr std::uint16_t kNone = 0xffff;
@@ -119,6 +131,7 @@ class Lane {
     BlockCursor cursor;
     Key remote;
     void* descriptor = nullptr;
+    const sys::BusGpu* gpu = nullptr;
     std::uint16_t buffer = kNone;  // of a message
     std::uint32_t number = 0;      // of its frame, if unacked
     std::uint16_t joined = kNone;  // the next message in the same frame
@@ -133,9 +146,11 @@ class Lane {
 
   Lane(Domain& domain, LinkId link, Inbox& inbox) : domain_(domain), link_(link), inbox_(inbox) {}
 
+  ~Lane() = default;  // by End
+
   // lane.cc
-  void release_end();
   void end(Flight& flight, ErrorCode code, Effect effect, const char* why);
+  static bool arrived(const Flight& flight);
   void settle(Flight& flight);  // ends the flight if it is complete, and frees it if it has ended
   template <class Uses>
   bool stop(Uses uses, ErrorCode code, const char* why);
@@ -151,7 +166,7 @@ class Lane {
   bool build_move(Flight& flight);
   bool build_messages(Flight& flight);
   bool build_immediate(Flight& flight);
-  bool send(Flight& flight, std::span<std::byte> frame);
+  bool send(Flight& flight, std::span<std::byte> frame, FrameHeader::Kind kind, std::uint32_t value);
   Flight& waiting(std::size_t place) { return flights_[waiting_[(waiting_head_ + place) % kQueueDepth]]; }
   void pop_waiting();
   bool posted(Flight& flight, ssize_t result, const char* call);
@@ -164,8 +179,9 @@ class Lane {
   void take_frame(std::size_t buffer, std::size_t size);
   void take_immediate(std::uint32_t value);
   void settle_acked();
-  void take_error();
+  bool take_error();  // false: there was none to take
   void operation_ended(Context& context);
+  [[nodiscard]] Status post_receive(std::size_t buffer);
   void give_receive(std::size_t buffer);
 
   Domain& domain_;
@@ -175,7 +191,8 @@ class Lane {
   Registered memory_region_;  // if the provider needs local memory to be registered
   std::unordered_map<std::uint64_t, Registered> bound_;
   std::unique_ptr<Endpoint> end_;
-  bool broken_ = false, closed_ = false, stopped_ = false, endpoint_leaked_ = false, quiet_ = false;
+  bool broken_ = false, closed_ = false, stopped_ = false, quiet_ = false;
+  bool open_ = false;  // the provider did not close the endpoint
   std::string why_not_stopped_;
 
   std::vector<Flight> flights_ = std::vector<Flight>(kQueueDepth);

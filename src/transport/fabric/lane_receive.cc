@@ -20,10 +20,7 @@ void Lane::receive() {
     const ssize_t count = end_->poll(some);
     if (count == -FI_EAGAIN || count == 0) return;
     quiet_ = false;
-    if (count == -FI_EAVAIL) {
-      take_error();
-      continue;
-    }
+    if (count == -FI_EAVAIL && take_error()) continue;
     if (count < 0)
       return fail(
           {ErrorCode::link_failed, "fabric: " + domain_.device().name + ": fi_cq_read: " + domain_.text(count)});
@@ -111,22 +108,25 @@ void Lane::take_immediate(std::uint32_t value) {
 }
 
 // An error of one operation breaks the link: its effect is unknown, and the engine decides about another attempt.
-void Lane::take_error() {
+bool Lane::take_error() {
   const Endpoint::Error error = end_->take_error();
   auto* context = static_cast<Context*>(error.context);
   fail({ErrorCode::link_failed, "fabric: " + domain_.device().name + ": " + error.text});
   if (context != nullptr && !context->receive) operation_ended(*context);
+  return error.taken;
+}
+
+Status Lane::post_receive(std::size_t buffer) {
+  const ssize_t result = domain_.calls().receive(end_->get(), memory_.in(buffer), kFrameBytes,
+                                                 memory_region_.descriptor(), &receives_[buffer].space);
+  if (result == -FI_EAGAIN) owed_receives_[owed_receive_count_++] = static_cast<std::uint16_t>(buffer);
+  if (result == 0 || result == -FI_EAGAIN) return {};
+  return {ErrorCode::link_failed, "fabric: " + domain_.device().name + ": fi_recv: " + domain_.text(result)};
 }
 
 void Lane::give_receive(std::size_t buffer) {
   if (closed_) return;
-  const ssize_t result = ::fi_recv(end_->get(), memory_.in(buffer), kFrameBytes, memory_region_.descriptor(),
-                                   FI_ADDR_UNSPEC, &receives_[buffer].space);
-  if (result == 0) return;
-  if (result == -FI_EAGAIN)
-    owed_receives_[owed_receive_count_++] = static_cast<std::uint16_t>(buffer);
-  else
-    fail({ErrorCode::link_failed, "fabric: " + domain_.device().name + ": fi_recv: " + domain_.text(result)});
+  if (Status status = post_receive(buffer); !status) fail(std::move(status));
 }
 
 }  // namespace fairway::transport::fabric

@@ -134,8 +134,7 @@ bool Lane::build_messages(Flight& flight) {
     std::memcpy(frame + size, memory_.out(next.buffer) + FrameHeader::kBytes, more);
     size += more;
   }
-  write_header(frame, FrameHeader::Kind::messages, count);
-  if (!send(flight, {frame, size})) return false;
+  if (!send(flight, {frame, size}, FrameHeader::Kind::messages, count)) return false;
   await_ack(waiting_[waiting_head_]);
   Flight* last = &flight;
   for (std::uint32_t i = 1; i < count; ++i) {
@@ -152,8 +151,8 @@ bool Lane::build_messages(Flight& flight) {
 // The immediate of a slice whose bytes arrive before it.
 bool Lane::build_immediate(Flight& flight) {
   std::byte* const frame = memory_.out(flight.buffer);
-  write_header(frame, FrameHeader::Kind::immediate, flight.command.slice.immediate);
-  if (!send(flight, {frame, FrameHeader::kBytes})) return false;
+  const std::span bytes(frame, FrameHeader::kBytes);
+  if (!send(flight, bytes, FrameHeader::Kind::immediate, flight.command.slice.immediate)) return false;
   await_ack(static_cast<std::uint16_t>(&flight - flights_.data()));
   return true;
 }
@@ -165,7 +164,10 @@ void Lane::await_ack(std::uint16_t index) {
   unacked_[(unacked_head_ + unacked_count_++) % kQueueDepth] = index;
 }
 
-bool Lane::send(Flight& flight, std::span<std::byte> frame) {
+// Its header carries the credit update, if the provider accepts the frame.
+bool Lane::send(Flight& flight, std::span<std::byte> frame, FrameHeader::Kind kind, std::uint32_t value) {
+  const Credits before = credits_;
+  write_header(frame.data(), kind, value);
   Context& context = operations_[free_operations_.back()];
   context.index = static_cast<std::uint16_t>(&flight - flights_.data());
   iovec place{frame.data(), frame.size()};
@@ -180,6 +182,7 @@ bool Lane::send(Flight& flight, std::span<std::byte> frame) {
   const std::uint64_t flags = FI_COMPLETION | (domain_.loses_messages() ? 0 : domain_.operation_flags());
   const ssize_t result = domain_.calls().send(end_->get(), &sent, flags);
   sent_ += result == 0 ? 1 : 0;
+  if (result != 0) credits_ = before;
   return posted(flight, result, "fi_sendmsg: ");
 }
 

@@ -1,5 +1,7 @@
 #include "transport/fabric/memory.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "core/bytes.h"
@@ -82,8 +84,29 @@ Result<Registered> register_with(const Domain& domain, const Region& memory, Rng
                             limit ? ": raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)" : ""));
 }
 
+Status Registration::end(std::span<const std::unique_ptr<Domain>> of) {
+  Status status;
+  for (std::size_t i = 0; i < with.size(); ++i)
+    if (const int result = close(with[i].region); result != 0)
+      status = {ErrorCode::not_fenced, fmt::format("fabric: {}: its provider does not end the registration: {}",
+                                                   of[i]->device().name, of[i]->text(result))};
+  return status;
+}
+
 Registrations::~Registrations() {
   for (const auto& slot : slots_) delete slot.load(std::memory_order_relaxed);
+}
+
+Result<const sys::BusGpu*> Registrations::gpu_of(const std::byte* address) {
+  const auto device = fabric::gpu_of(address);
+  if (!device) return Status(device.status()).with_context("fabric");
+  auto driver = sys::CudaDriver::open();
+  if (!driver) return Status(driver.status()).with_context("fabric");
+  const std::lock_guard lock(gpus_mutex_);
+  auto known = gpus_.find(*device);
+  if (known == gpus_.end()) known = gpus_.emplace(*device, sys::BusGpu::open(*driver, *device)).first;
+  if (!known->second) return Status(known->second.status()).with_context("fabric");
+  return known->second->get();
 }
 
 Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Domain>> domains, const Region& memory,
@@ -93,6 +116,14 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Doma
   auto made = std::make_unique<Registration>();
   made->memory = memory;
   made->with.resize(domains.size());
+  const bool by_gpu = memory.kind == MemoryKind::device &&
+                      std::ranges::any_of(domains, [](const auto& domain) { return domain->moves_gpu_memory(); });
+  if (by_gpu) {
+    const auto gpu = gpu_of(memory.address);
+    if (!gpu) return gpu.status();
+    made->gpu = *gpu;
+    made->gpu->order_copies(memory.address);
+  }
   std::vector<Status> refused(domains.size());
   const auto work = [&](std::size_t i) {
     const Domain& domain = *domains[i];

@@ -2,11 +2,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
 #include "core/runtime.h"
+#include "sys/cuda_memory.h"
 #include "transport/fabric/domain.h"
 #include "transport/handles.h"
 #include "transport/keyed_memory.h"
@@ -32,13 +35,16 @@ struct Registered {
 // Any thread. `random`: for keys that the user chooses; `end`: the endpoint to bind it to, or null.
 Result<Registered> register_with(const Domain& domain, const Region& memory, Rng& random, fid_ep* end);
 
-// A region's registrations, one for each domain that accepted it; empty with FI_MR_ENDPOINT. Immutable.
+// A region's registrations, one for each domain that accepted it; empty with FI_MR_ENDPOINT. Immutable until it ends.
 struct Registration {
   Region memory;
-  std::uint64_t domains = 0;  // one bit per domain that accepted it, or will at the first use by a link
+  const sys::BusGpu* gpu = nullptr;  // of its memory; null: host memory
+  std::uint64_t domains = 0;         // one bit per domain that accepted it, or will at the first use by a link
   [[nodiscard]] bool is_at(std::size_t domain) const { return (domains >> domain & 1) != 0; }
   std::vector<Registered> with;
   Refusals refused;
+  // Ends all access. Not ok: a provider refused, and what it has is kept.
+  Status end(std::span<const std::unique_ptr<Domain>> of);
 };
 
 // From this size on, pinning or unpinning pages takes longer than handing it to another thread.
@@ -56,11 +62,15 @@ class Registrations {
   Result<RegisteredMemory> add(std::span<const std::unique_ptr<Domain>> domains, const Region& memory,
                                Runtime& runtime);
   [[nodiscard]] const Registration* find(std::uint64_t handle) const;  // null: not registered
-  // Destroying the result ends all access.
   std::unique_ptr<Registration> take(std::uint64_t handle);
 
  private:
-  std::vector<std::atomic<Registration*>> slots_;  // owns what is in it
+  // The GPU of the address; kept until this is destroyed. One that failed is not tried again.
+  Result<const sys::BusGpu*> gpu_of(const std::byte* address);
+
+  std::mutex gpus_mutex_;                                     // guards gpus_
+  std::map<int, Result<std::unique_ptr<sys::BusGpu>>> gpus_;  // by device
+  std::vector<std::atomic<Registration*>> slots_;             // owns what is in it
 };
 
 }  // namespace fairway::transport::fabric

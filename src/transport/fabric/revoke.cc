@@ -12,19 +12,27 @@ namespace {
 
 constexpr Time kAnswerTimeout = 500 * kMillisecond;
 
+template <class T>
+bool contains(const std::vector<T>& all, const T& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
 }  // namespace
 
-// The region table refuses the region by now, so no new slice begins.
+// The region table refuses the region by now, so no new slice begins. Asks every peer that has a link in any state: the
+// peer's end may be up before ours is, and a note reaches the peer before what makes a later end. A handle that is not
+// registered any more was not fenced before.
 void FabricTransport::deregister(std::uint64_t handle) {
-  Deregistration ending{handle, after(runtime_.clock.now(), kAnswerTimeout), {}};
+  Deregistration ending;
+  ending.handle = handle;
+  ending.deadline = after(runtime_.clock.now(), kAnswerTimeout);
   const Registration* registration = registrations_.find(handle);
-  const bool shared = registration != nullptr && (includes(registration->memory.access, Access::read) ||
-                                                  includes(registration->memory.access, Access::write));
-  for (const std::uint32_t slot : links_.up()) {
-    const PeerIndex peer = links_.at(slot).peer;
-    if (!shared || std::find(ending.asked.begin(), ending.asked.end(), peer) != ending.asked.end()) continue;
-    ending.asked.push_back(peer);
-    send_note(peer, {Note::Kind::revoke, handle});
+  ending.shared = registration == nullptr || includes(registration->memory.access, Access::read) ||
+                  includes(registration->memory.access, Access::write);
+  for (const Link& link : links_.all()) {
+    if (link.state == PlannedLinks::State::free || !ending.shared || contains(ending.asked, link.peer)) continue;
+    ending.asked.push_back(link.peer);
+    send_note(link.peer, {Note::Kind::revoke, handle});
   }
   deregistrations_.push_back(std::move(ending));
   finish_deregistrations(runtime_.clock.now());
@@ -36,40 +44,66 @@ void FabricTransport::on_revoked(PeerIndex peer, std::uint64_t region) {
 }
 
 void FabricTransport::finish_deregistrations(Time now) {
-  for (std::size_t i = 0; i < deregistrations_.size();) {
-    Deregistration& ending = deregistrations_[i];
-    const auto waits_for = [&](PeerIndex peer) {
-      return std::find(ending.asked.begin(), ending.asked.end(), peer) != ending.asked.end();
-    };
-    bool free = true, peers_hold = false;
-    for (const std::uint32_t slot : links_.up()) {
-      Lane& lane = *lanes_[slot];
-      const bool held_here = !lane.stop_memory(ending.handle);
-      const bool held_there = waits_for(links_.at(slot).peer) && !lane.stopped();
-      if ((held_here || held_there) && now >= ending.deadline) {
-        lane.fail({ErrorCode::link_failed, held_there ? "fabric: the peer still uses deregistered memory"
-                                                      : "fabric: an operation on deregistered memory does not end"});
-        close_lane(lane);
-        continue;
-      }
-      free = free && !held_here;
-      peers_hold = peers_hold || held_there;
-    }
-    if (!free || peers_hold) {
-      ++i;
-      continue;
-    }
-    for (const auto& lane : lanes_)
-      if (lane) lane->unbind(ending.handle);
-    end_registration(ending.handle);
-    deregistrations_.erase(deregistrations_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
+  std::erase_if(deregistrations_, [&](Deregistration& ending) {
+    if (is_used(ending, now)) return false;
+    end_registration(ending);
+    return true;
+  });
 }
 
-void FabricTransport::end_registration(std::uint64_t handle) {
-  std::shared_ptr<Registration> ends = registrations_.take(handle);
-  const bool slow = ends != nullptr && ends->memory.size_bytes >= kManyPages;  // at each domain
-  slow_deregistrations_.end(std::move(ends), handle, slow, janitor_, task_, inbox_);
+// Whether to wait. From the deadline on nothing is waited for: ends that may still use the memory are closed, and
+// `held` says what that does not stop.
+bool FabricTransport::is_used(Deregistration& ending, Time now) {
+  const bool over = now >= ending.deadline;
+  bool used = false;
+  ending.held = {};
+  for (const Link& each : links_.all()) {
+    if (each.state == PlannedLinks::State::free) continue;
+    Link& link = links_.at(each.id.slot);
+    Lane* const lane = lane_of(link);
+    const bool there = contains(ending.asked, link.peer);
+    if (there && domains_[link.device]->peer_cpu_access()) {  // its CPU needs no end of ours
+      used = true;
+      if (over) ending.held = {ErrorCode::not_fenced, "fabric: the peer's CPU may still use the memory"};
+    }
+    if (lane == nullptr || lane->closed()) continue;
+    const bool here = !lane->stop_memory(ending.handle);
+    if (!here && !there) continue;
+    used = true;
+    if (!over) continue;
+    const Status why(ErrorCode::link_failed, there ? "fabric: the peer still uses deregistered memory"
+                                                   : "fabric: an operation on deregistered memory does not end");
+    if (link.state == PlannedLinks::State::opening || link.state == PlannedLinks::State::accepted) {
+      links_.on_connect_failed(link, why);
+    } else {
+      lane->fail(why);
+      close_lane(link);
+    }
+  }
+  for (const Unstopped& each : unstopped_) {
+    const bool asked = contains(ending.asked, each.peer);
+    const bool there = each.open && ending.shared && (asked || !links_.knows(each.peer));
+    used |= there && asked;
+    if (there || contains(each.local, ending.handle)) ending.held = {ErrorCode::not_fenced, each.why};
+  }
+  return used && !over;
+}
+
+void FabricTransport::end_registration(Deregistration& ending) {
+  for (const Link& link : links_.all()) {
+    Lane* const lane = lane_of(link);
+    const int result = lane == nullptr ? 0 : lane->unbind(ending.handle);
+    if (result == 0) continue;
+    const Domain& domain = lane->domain();
+    ending.held = {ErrorCode::not_fenced, "fabric: " + domain.device().name +
+                                              ": its provider does not end the registration: " + domain.text(result)};
+  }
+  SlowDeregistrations::Ending made{ending.handle, {}, std::move(ending.held)};
+  if (std::shared_ptr<Registration> ends = registrations_.take(ending.handle)) {
+    made.slow = ends->memory.size_bytes >= kManyPages;  // at each domain
+    made.end = [this, ends = std::move(ends)] { return ends->end(domains_); };
+  }
+  slow_deregistrations_.end(std::move(made), janitor_, task_, inbox_);
 }
 
 // ---- a peer's memory ----
@@ -89,8 +123,11 @@ void FabricTransport::answer_revokes() {
     bool left = true;
     for (const std::uint32_t slot : links_.up())
       if (links_.at(slot).peer == request.peer) left = lanes_[slot]->stop_region(region_of(request.region)) && left;
-    if (left) send_note(request.peer, {Note::Kind::revoked, request.region});
-    return left;
+    const bool held = std::any_of(unstopped_.begin(), unstopped_.end(), [&](const Unstopped& each) {
+      return each.peer == request.peer && contains(each.remote, request.region);
+    });
+    if (left && !held) send_note(request.peer, {Note::Kind::revoked, request.region});
+    return left;  // of an end that does not stop nothing is heard any more: no answer, and the peer closes its own
   });
 }
 

@@ -48,12 +48,11 @@ std::size_t FabricTransport::post(std::span<const Slice> slices) {
     bool full = lane.broken();
     while (!full && taken < slices.size() && slices[taken].link == link->id) {
       Command command;
-      void* descriptor = nullptr;
-      Key remote;
-      const ErrorCode refused = check(*link, slices[taken], command, descriptor, remote, full);
+      Ends ends;
+      const ErrorCode refused = check(*link, slices[taken], command, ends, full);
       if (full) break;
       if (refused == ErrorCode::ok) {
-        full = !lane.post(command, descriptor, remote);
+        full = !lane.post(command, ends.descriptor, ends.gpu, ends.remote);
       } else {
         inbox_.refuse(slices[taken], name(), refused);
       }
@@ -67,8 +66,7 @@ std::size_t FabricTransport::post(std::span<const Slice> slices) {
 }
 
 // Checks bounds and permissions of the remote side too: with some providers a wrong address or key ends the link.
-ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& out, void*& descriptor, Key& remote,
-                                 bool& not_yet) {
+ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& out, Ends& ends, bool& not_yet) {
   Import* import = nullptr;
   const ErrorCode code = prepare(link, slice, out, &import);
   if (code != ErrorCode::ok || slice.op == Op::message) return code;
@@ -79,10 +77,10 @@ ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& 
   if (!includes(far.access, needed_access(slice.op))) return ErrorCode::access_denied;
   if (const ErrorCode blocks = check_blocks(out, far.size_bytes, kMaxBlocks, kMaxSliceBytes); blocks != ErrorCode::ok)
     return blocks;
-  remote = *key;
+  ends.remote = *key;
   if (out.slice.length == 0 || out.local_begin == nullptr) return ErrorCode::ok;
-  if (remote.by_link) {
-    const Answer answer = key_of_link(link, *import, remote);
+  if (ends.remote.by_link) {
+    const Answer answer = key_of_link(link, *import, ends.remote);
     not_yet = answer == Answer::not_yet;
     if (answer != Answer::yes) return ErrorCode::revoked;
   }
@@ -90,12 +88,13 @@ ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& 
   if (local == nullptr) return ErrorCode::revoked;
   if (!local->is_at(link.device)) return ErrorCode::unsupported;
   const Domain& domain = *domains_[link.device];
+  ends.gpu = local->gpu;
   if (!domain.has_mode(FI_MR_LOCAL)) return ErrorCode::ok;
-  descriptor = local->with[link.device].descriptor();
+  ends.descriptor = local->with[link.device].descriptor();
   if (domain.has_mode(FI_MR_ENDPOINT)) {
     const auto bound = lane_of(link)->bind(slice.local_handle, local->memory, runtime_.rng);
     if (!bound) return ErrorCode::resource_exhausted;
-    descriptor = (*bound)->descriptor();
+    ends.descriptor = (*bound)->descriptor();
   }
   return ErrorCode::ok;
 }
@@ -148,22 +147,32 @@ bool FabricTransport::prepare_sleep() {
 
 void FabricTransport::end_epoch(Link& link) {
   Lane& lane = *lane_of(link);
-  close_lane(lane);
+  close_lane(link);
   lane.give_up();
   const std::uint64_t immediates = lane.immediates();
   Status status;
   if (!lane.stopped())
     status = {ErrorCode::not_fenced, "fabric: " + devices_[link.device].name + ": " + lane.why_not_stopped()};
-  if (lane.endpoint_leaked())
-    static_cast<void>(lanes_[link.id.slot].release());
-  else
-    lanes_[link.id.slot].reset();
+  lanes_[link.id.slot].reset();
   fenced(link, immediates, std::move(status));
 }
 
-void FabricTransport::close_lane(Lane& lane) {
+void FabricTransport::close_lane(const Link& link) {
+  Lane& lane = *lane_of(link);
+  if (lane.closed()) return;
   if (lane.endpoint_fd() >= 0) task_->unwatch(lane.endpoint_fd());
   lane.close(runtime_.clock);
+  note_unstopped(link);
+}
+
+void FabricTransport::note_unstopped(const Link& link) {
+  const Lane& lane = *lane_of(link);
+  if (lane.stopped()) return;
+  Unstopped& made = unstopped_.emplace_back();
+  made.peer = link.peer;
+  made.open = lane.endpoint_open();
+  lane.add_in_flight(made.local, made.remote);
+  made.why = "fabric: " + devices_[link.device].name + ": " + lane.why_not_stopped();
 }
 
 void FabricTransport::forget(PeerIndex peer) {
@@ -177,8 +186,10 @@ void FabricTransport::cancel(SliceToken token) {
 }
 
 Reach FabricTransport::reach(LinkId id, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) {
-  if (path != nullptr) *path = "by libfabric's provider " + devices_.front().name;
-  if (id.epoch == 0 || id.slot >= links_.all().size()) return Reach::yes;
+  const bool any = id.epoch == 0 || id.slot >= links_.all().size();
+  if (path != nullptr)
+    *path = "by libfabric's provider " + devices_[any ? 0 : std::size_t{links_.at(id.slot).device}].name;
+  if (any) return Reach::yes;
   const Link& link = links_.at(id.slot);
   const auto* import = imports_.find(remote_handle, link.peer);
   const FabricRemote* remote = import == nullptr ? nullptr : &import->extra;

@@ -54,8 +54,16 @@ class FabricTransport final : public PlannedTransportWith<FabricRemote> {
   using LinkKey = FabricRemote::LinkKey;
   struct Deregistration {
     std::uint64_t handle = 0;
+    bool shared = false;  // peers may use the memory
     Time deadline = kNever;
     std::vector<PeerIndex> asked;  // peers that have not answered yet
+    Status held;                   // not ok: who may touch it after its end
+  };
+  struct Unstopped {  // an end that is closed for this side, and whose provider may still use memory
+    PeerIndex peer = 0;
+    bool open = false;                         // the peer may use it
+    std::vector<std::uint64_t> local, remote;  // handles of this side's regions and of the peer's, in its operations
+    std::string why;
   };
   struct RevokeRequest {  // a peer's region to which this side may have operations in flight
     PeerIndex peer = 0;
@@ -80,7 +88,8 @@ class FabricTransport final : public PlannedTransportWith<FabricRemote> {
   void on_ask_key(PeerIndex peer, const Note& note);
   void on_key(PeerIndex peer, const Note& note);
   void finish_deregistrations(Time now);
-  void end_registration(std::uint64_t handle);
+  bool is_used(Deregistration& ending, Time now);
+  void end_registration(Deregistration& ending);
   void answer_revokes();
   Answer key_of_link(const Link& link, Import& import, Key& key);
   void send_note(PeerIndex peer, const Note& note) { links_.note(peer, encode(note)); }
@@ -89,18 +98,25 @@ class FabricTransport final : public PlannedTransportWith<FabricRemote> {
   Result<FabricRemote> read_keys(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   void end_epoch(Link& link) override;
   void forget(PeerIndex peer) override;
-  void close_lane(Lane& lane);
+  void close_lane(const Link& link);
+  void note_unstopped(const Link& link);
   [[nodiscard]] Lane* lane_of(const Link& link) const {
     return link.id.slot < lanes_.size() ? lanes_[link.id.slot].get() : nullptr;
   }
-  ErrorCode check(const Link& link, const Slice& slice, Command& out, void*& descriptor, Key& remote, bool& not_yet);
+  struct Ends {  // of a slice, beside its command
+    void* descriptor = nullptr;
+    const sys::BusGpu* gpu = nullptr;
+    Key remote;
+  };
+  ErrorCode check(const Link& link, const Slice& slice, Command& out, Ends& ends, bool& not_yet);
   void set_timer(Time now);
 
   const FabricOptions options_;
   std::vector<std::unique_ptr<Domain>> domains_;
   Registrations registrations_;
-  std::vector<std::unique_ptr<Lane>> lanes_;  // by slot
+  std::vector<Lane::Owner> lanes_;  // by slot
   std::vector<Deregistration> deregistrations_;
+  std::vector<Unstopped> unstopped_;
   std::vector<RevokeRequest> revoke_requests_;
   Time timer_ = kNever;
   Time quiet_since_ = 0;  // the longer, the less often lanes without a descriptor are polled

@@ -222,7 +222,8 @@ struct PortState {  // ibv_port_attr
   std::uint8_t lmc, virtual_lanes, manager_level, subnet_timeout, init_type;
   std::uint8_t width, speed, physical_state;
   std::uint8_t link_layer;         // 1: InfiniBand, 2: Ethernet
-  std::uint8_t unused_fields[67];  // what later versions append
+  std::uint8_t path_flags;         // kHeaderRequired
+  std::uint8_t unused_fields[66];  // what later versions append
 };
 
 struct Limits {  // ibv_device_attr
@@ -321,6 +322,7 @@ enum : int {
 enum : unsigned { kPages = 1 };                                             // PagingLimits::general
 enum : unsigned { kPagesWrites = 4, kPagesReads = 8, kPagesAtomics = 16 };  // and of a type
 enum : int { kPortActive = 4 };
+enum : unsigned { kHeaderRequired = 1 };  // PortState::path_flags: a global routing header, also on InfiniBand
 enum : int {
   kEventQueueError = 0,
   kEventPairFatal = 1,
@@ -329,6 +331,7 @@ enum : int {
   kEventDeviceFatal = 8,
   kEventPortError = 10,
   kEventLidChange = 11,
+  kEventPartitionChange = 12,
   kEventGidChange = 18
 };
 enum : int { kAtomicsNone = 0, kAtomicsGlobal = 2 };

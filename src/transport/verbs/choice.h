@@ -39,6 +39,7 @@ struct PortAddress {
   bool uses_cm = false;          // connects queue pairs by rdma_cm; always for iWARP
   bool no_immediates = false;    // sends and writes carry no immediate data; always for iWARP
   std::uint16_t cm_port = 0;     // TCP port at which rdma_cm listens; 0: none
+  bool global = false;           // InfiniBand: packets to and from it need a global routing header
   bool operator==(const PortAddress&) const = default;
 };
 

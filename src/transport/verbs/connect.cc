@@ -71,9 +71,13 @@ Status VerbsTransport::connect_end(const Link& link, std::span<const std::byte> 
   const auto endpoint = decode_endpoint(theirs);
   if (!endpoint) return endpoint.status();
   Lane& lane = *lane_of(link);
-  if (const PortAddress& own = lane.endpoint().port; !can_connect(own, endpoint->port))  // an address may have changed
+  const PortAddress &own = lane.endpoint().port, &now = lane.port().address();
+  if (!can_connect(own, endpoint->port))  // an address may have changed
     return {ErrorCode::link_failed,
             "verbs: " + lane.port().device().name + ": " + text_of(own) + " cannot reach " + text_of(endpoint->port)};
+  if (own.gid != now.gid || own.lid != now.lid)
+    return {ErrorCode::link_failed, "verbs: " + lane.port().device().name + ": its address changed from " +
+                                        text_of(own) + " to " + text_of(now)};
   const auto steps = lane.connect(*endpoint);
   return steps ? move_to_rts(link, lane, *steps) : connect_by_cm(link, lane, *endpoint);
 }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t kNumbers = 1 << 24;  // of queue pairs and packets
 constexpr std::size_t kPortBytes = 23, kEndpointBytes = kPortBytes + 40;
-constexpr std::uint8_t kUsesCm = 1, kNoImmediates = 2;  // of a port's flags
+constexpr std::uint8_t kUsesCm = 1, kNoImmediates = 2, kGlobal = 4;  // of a port's flags
 
 Status wrong(const char* what) {
   return {ErrorCode::protocol_error, std::string("malformed verbs handshake: ") + what};
@@ -21,7 +21,8 @@ void put(ByteWriter& writer, const PortAddress& address) {
       .put(address.queue_pairs)
       .put(address.lid)
       .put_bytes(address.gid)
-      .put(static_cast<std::uint8_t>((address.uses_cm ? kUsesCm : 0) | (address.no_immediates ? kNoImmediates : 0)))
+      .put(static_cast<std::uint8_t>((address.uses_cm ? kUsesCm : 0) | (address.no_immediates ? kNoImmediates : 0) |
+                                     (address.global ? kGlobal : 0)))
       .put(address.cm_port);
 }
 
@@ -35,12 +36,14 @@ const char* get(ByteReader& reader, PortAddress& address) {
   const auto flags = reader.get<std::uint8_t>();
   address.uses_cm = (flags & kUsesCm) != 0;
   address.no_immediates = (flags & kNoImmediates) != 0;
+  address.global = (flags & kGlobal) != 0;
   address.cm_port = reader.get<std::uint16_t>();
   const bool known = address.fabric >= Fabric::infiniband && address.fabric <= Fabric::iwarp;
   if (!reader.ok()) return "truncated";
   if (address.queue_pairs == 0 || address.queue_pairs > kMaxQueuePairs)
     return "the number of queue pairs is out of range";
-  if ((flags & ~(kUsesCm | kNoImmediates)) != 0) return "unknown flags of a port";
+  if ((flags & ~(kUsesCm | kNoImmediates | kGlobal)) != 0) return "unknown flags of a port";
+  if (address.fabric != Fabric::infiniband && address.global) return "a routing header that only InfiniBand lacks";
   if (address.fabric == Fabric::iwarp && !address.uses_cm) return "iWARP without rdma_cm";
   if (address.fabric == Fabric::infiniband && address.uses_cm) return "InfiniBand by rdma_cm";
   return known ? nullptr : "unknown kind of fabric";

@@ -14,7 +14,7 @@
 // docs/wire-format-verbs.md.
 namespace fairway::transport::verbs {
 
-inline constexpr std::uint16_t kVersion = 7;
+inline constexpr std::uint16_t kVersion = 8;
 inline constexpr std::uint16_t kLeastReceives = 4, kMostReceives = 4096;
 
 // A random value that authenticates one end of one attempt to the other through rdma_cm.

@@ -8,7 +8,6 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr Time kDrainTimeout = 100 * kMillisecond;  // it takes microseconds unless the NIC has failed
 constexpr int kMostReads = 16;
 
 }  // namespace
@@ -23,16 +22,17 @@ Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, 
   if (!pair) return pair.status();
   made->pair_ = std::move(*pair);
   made->memory_ = LaneMemory::make();
-  if (made->memory_)
-    made->memory_region_ = port.register_memory(made->memory_.get(), LaneMemory::kBytes, abi::kLocalWrite, false);
+  const auto registered = [&](void* memory, std::size_t size, int access) {
+    return OwnRegion(port.register_memory(memory, size, access, false), {&port.library()});
+  };
+  if (made->memory_) made->memory_region_ = registered(made->memory_.get(), LaneMemory::kBytes, abi::kLocalWrite);
   if (made->memory_region_ == nullptr) return port.refusal("the memory of a link cannot be registered", errno);
   if (port.iwarp()) {  // iWARP answers a read with an RDMA write
-    made->sink_region_ = port.register_memory(made->memory_.sink(), 8, abi::kLocalWrite | abi::kRemoteWrite, false);
+    made->sink_region_ = registered(made->memory_.sink(), 8, abi::kLocalWrite | abi::kRemoteWrite);
     if (made->sink_region_ == nullptr) return port.refusal("the memory of a link cannot be registered", errno);
   }
   for (std::size_t i = 0; i < LaneMemory::kIn; ++i) made->give_receive(i);
-  made->ring_receives();
-  if (made->broken_) return Status(ErrorCode::system_error, "verbs: ibv_post_recv failed");
+  if (!made->ring_receives()) return Status(ErrorCode::system_error, "verbs: ibv_post_recv failed");
   for (std::uint16_t i = 0; i < kReceives; ++i) made->free_out_[made->free_outs_++] = i;
   Endpoint& own = made->own_;
   own.port = port.address();
@@ -47,10 +47,13 @@ Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, 
   return made;
 }
 
+// Memory that the NIC may still reach is not freed.
 Lane::~Lane() {
-  pair_.reset();  // first: it uses the memory
-  for (abi::MemoryRegion* each : {memory_region_, sink_region_})
-    if (each != nullptr) port_.library().deregister(each);
+  const int pair = pair_ == nullptr ? 0 : pair_->destroy();  // first: it uses the memory
+  bool ended = port_.not_ended("ibv_destroy_qp", pair).is_ok();
+  for (OwnRegion* each : {&memory_region_, &sink_region_})
+    ended &= port_.not_ended("ibv_dereg_mr", verbs::end(*each)).is_ok();
+  if (!ended) memory_.leak();
 }
 
 std::optional<QueuePair::Transitions> Lane::connect(const Endpoint& theirs) {
@@ -107,7 +110,7 @@ bool Lane::stop_memory(std::uint64_t local_handle) {
     Flight& flight = at(i);
     if (flight.command.slice.op == Op::message || flight.command.slice.local_handle != local_handle) continue;
     if (i >= building_) cancel(flight.command.slice.token);
-    free = free && flight.last <= returned_ && (flight.ended || broken_);
+    free = free && std::min(flight.last, rung_) <= returned_ && (flight.ended || broken_);
   }
   return free;
 }
@@ -121,19 +124,25 @@ bool Lane::stop_memory(std::uint64_t local_handle) {
 // In the error state the NIC starts nothing new and flushes what it had; the completions include the last immediates.
 void Lane::close(Clock& clock) {
   if (closed_) return;
-  pair_->to_error();
+  const bool flushes = pair_->to_error();
   broken_ = closed_ = true;
-  const Time give_up = after(clock.now(), kDrainTimeout);
+  const Time begin = clock.now();
+  const Time give_up = flushes ? port_.drain_deadline(begin) : begin;
   std::array<abi::WorkCompletion, 16> some;
-  while (receives_out_ > 0 || returned_ != window_.posted()) {
+  while (receives_out_ > 0 || returned_ < rung_) {
     const int count = pair_->poll(some);
     for (int i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
-    if (count < 0 || (count == 0 && clock.now() >= give_up)) break;
+    if (count > 0) continue;
+    const Time now = clock.now();
+    if (count == 0 && now < give_up) continue;
+    if (give_up != begin) port_.drained_nothing(now);
+    break;
   }
   stop();
   for (std::uint64_t i = oldest_; i != newest_; ++i) {
     Flight& flight = at(i);
-    const bool harmless = flight.first == 0 || flight.first > refused_ || flight.command.slice.op == Op::read;
+    const bool harmless =
+        flight.first == 0 || flight.first > std::min(refused_, rung_) || flight.command.slice.op == Op::read;
     end(flight, ErrorCode::link_failed, harmless ? Effect::not_applied : Effect::unknown,
         "the link broke before the peer's NIC acknowledged it");
   }
@@ -143,7 +152,8 @@ void Lane::close(Clock& clock) {
 // packets (soft-RoCE: 3 s if the neighbour does not answer), so no fence waits for that.
 void Lane::stop() {
   closed_ = broken_ = true;
-  if (!std::exchange(stopped_, true) && !pair_->to_reset()) pair_.reset();
+  if (std::exchange(stopped_, true) || pair_->to_reset()) return;
+  not_stopped_ = port_.not_ended("ibv_destroy_qp", pair_->destroy());
 }
 
 }  // namespace fairway::transport::verbs

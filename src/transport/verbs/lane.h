@@ -61,11 +61,12 @@ class Lane {
   void cancel(SliceToken token);
   // Ends slices of that memory that have not begun. True: no other is left.
   bool stop_memory(std::uint64_t local_handle);
-  // Ends the epoch: it touches no memory of this side any more, and slices without an event fail. Waits a bounded time
-  // on `clock` for the NIC to flush its work requests.
+  // Ends the epoch: slices without an event fail and, if stopped() is ok, it touches no memory of this side any more.
+  // Waits a bounded time on `clock` for the NIC to flush its work requests.
   void close(Clock& clock);
   // Part of close(): the queue pair touches no memory any more and may be destroyed on any thread.
   void stop();
+  [[nodiscard]] const Status& stopped() const { return not_stopped_; }
   void fail(Status why);  // link_down, once
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
@@ -127,18 +128,19 @@ class Lane {
   bool read_header(const abi::WorkCompletion& completion, std::size_t buffer, MessageHeader& header) const;
   void take_immediate(std::uint32_t value);
   void give_receive(std::size_t buffer);
-  void ring_receives();
+  [[nodiscard]] bool ring_receives();  // false: the NIC did not take all
 
   Port& port_;
   const LinkId link_;
   Inbox& inbox_;
   LaneMemory memory_;
-  abi::MemoryRegion* memory_region_ = nullptr;
-  abi::MemoryRegion* sink_region_ = nullptr;  // for flush reads, if they need their own
+  OwnRegion memory_region_;
+  OwnRegion sink_region_;  // for flush reads, if they need their own
   std::unique_ptr<QueuePair> pair_;
   Endpoint own_, theirs_;
   bool broken_ = false, closed_ = false, stopped_ = false;  // each implies those before it
-  bool no_immediates_ = false;                              // messages have a header instead
+  Status not_stopped_;
+  bool no_immediates_ = false;                     // messages have a header instead
   bool probe_due_ = false, awaits_first_ = false;  // sends a probe first; sends nothing until the peer has sent
 
   // Slices by number: [oldest_, newest_) are live; those before building_ need no further request.
@@ -148,6 +150,7 @@ class Lane {
   std::size_t free_outs_ = 0;
   std::size_t next_word_ = 0;
 
+  std::uint64_t rung_ = 0;                     // the last request that the NIC took
   std::uint64_t returned_ = 0;                 // the last request with a completion of any status
   std::uint64_t refused_ = ~std::uint64_t{0};  // the request that the peer's NIC refused: no later one was executed
   SendWindow window_{kSends};

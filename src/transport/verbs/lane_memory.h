@@ -37,6 +37,7 @@ class LaneMemory {
     return memory;
   }
   explicit operator bool() const { return bytes_ != nullptr; }
+  void leak() { static_cast<void>(bytes_.release()); }
   [[nodiscard]] std::byte* get() const { return bytes_.get(); }
   [[nodiscard]] std::byte* in(std::size_t i) const { return get() + i * kBuffer; }
   [[nodiscard]] std::byte* out(std::size_t i) const { return get() + (kIn + i) * kBuffer; }

@@ -1,5 +1,6 @@
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "core/bytes.h"
 #include "transport/verbs/lane.h"
@@ -25,7 +26,7 @@ void Lane::receive() {
     for (int i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
     if (count < static_cast<int>(some.size())) break;
   }
-  ring_receives();
+  if (!ring_receives()) fail({ErrorCode::link_failed, "verbs: ibv_post_recv failed"});
 }
 
 bool Lane::prepare_sleep() {
@@ -165,14 +166,15 @@ void Lane::give_receive(std::size_t buffer) {
   abi::Gather& place = receive_gathers_[receives_chained_++];
   place = {reinterpret_cast<std::uintptr_t>(memory_.in(buffer)), LaneMemory::kBuffer, memory_region_->lkey};
   request = {kReceiveId | buffer, nullptr, &place, 1};
-  ++receives_out_;
 }
 
-void Lane::ring_receives() {
-  if (receives_chained_ == 0 || closed_) return;
-  for (std::size_t i = 0; i + 1 < receives_chained_; ++i) receives_[i].next = &receives_[i + 1];
-  receives_chained_ = 0;
-  if (!pair_->post(receives_[0])) fail({ErrorCode::link_failed, "verbs: ibv_post_recv failed"});
+bool Lane::ring_receives() {
+  if (receives_chained_ == 0 || closed_) return true;
+  const std::size_t count = std::exchange(receives_chained_, 0);
+  for (std::size_t i = 0; i + 1 < count; ++i) receives_[i].next = &receives_[i + 1];
+  const auto posted = pair_->post(receives_[0]);
+  receives_out_ += static_cast<std::uint32_t>(posted.refused == nullptr ? count : posted.refused - receives_.data());
+  return posted.all;
 }
 
 }  // namespace fairway::transport::verbs

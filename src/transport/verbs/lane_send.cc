@@ -217,7 +217,7 @@ void Lane::end_run() {
     abi::SendRequest& request = next_request(nullptr, abi::kRead);
     request.remote.rdma.address = run_word_.address;
     request.remote.rdma.rkey = run_word_.rkey;
-    gather(request, memory_.sink(), 8, (sink_region_ != nullptr ? sink_region_ : memory_region_)->lkey);
+    gather(request, memory_.sink(), 8, (sink_region_ ? sink_region_ : memory_region_)->lkey);
   }
   chain_[chained_ - 1].flags |= abi::kSignaled;
   window_.end_run();
@@ -227,9 +227,13 @@ void Lane::end_run() {
 
 void Lane::ring() {
   if (chained_ == 0) return;
+  const abi::SendRequest& last = chain_[chained_ - 1];
   for (std::size_t i = 0; i + 1 < chained_; ++i) chain_[i].next = &chain_[i + 1];
   chained_ = 0;
-  if (!pair_->post(chain_[0])) fail({ErrorCode::link_failed, "verbs: ibv_post_send failed"});
+  if (broken_) return;
+  const auto posted = pair_->post(chain_[0]);
+  rung_ = posted.refused == nullptr ? last.id : posted.refused->id - 1;
+  if (!posted.all) fail({ErrorCode::link_failed, "verbs: ibv_post_send failed"});
 }
 
 }  // namespace fairway::transport::verbs

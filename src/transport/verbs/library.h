@@ -60,5 +60,11 @@ struct EndRegion {
   void operator()(abi::MemoryRegion* region) const { library->deregister(region); }
 };
 using OwnRegion = std::unique_ptr<abi::MemoryRegion, EndRegion>;
+// Ends it. Not 0: the errno; it is still registered, and owned.
+inline int end(OwnRegion& region) {
+  const int error = region ? region.get_deleter().library->deregister(region.get()) : 0;
+  if (error == 0) static_cast<void>(region.release());
+  return error;
+}
 
 }  // namespace fairway::transport::verbs

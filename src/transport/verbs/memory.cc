@@ -194,9 +194,28 @@ std::unique_ptr<Registration> Registrations::take(std::uint64_t handle) {
   return std::unique_ptr<Registration>(slots_[region_of(handle).slot].exchange(nullptr, std::memory_order_acq_rel));
 }
 
-std::vector<OwnRegion> Registrations::give_up(const Port& port) {
+Status Registration::end(std::span<const std::unique_ptr<Port>> of) {
+  Status status;
+  std::erase_if(regions, [&](AtPort& at) {
+    bool ended = true;
+    for (OwnRegion* each : {&at.for_reads, &at.region}) {
+      Status one = of[at.port]->not_ended("ibv_dereg_mr", verbs::end(*each));
+      ended &= one.is_ok();
+      if (!one) status = std::move(one);
+    }
+    return ended;
+  });
+  return status;
+}
+
+std::vector<OwnRegion> Registrations::give_up_words(std::size_t port) {
   std::vector<OwnRegion> all;
-  gpus_.give_up(port.index(), all);
+  gpus_.give_up(port, all);
+  return all;
+}
+
+std::vector<OwnRegion> Registrations::give_up(const Port& port) {
+  std::vector<OwnRegion> all = give_up_words(port.index());
   for (const auto& slot : slots_) {
     Registration* const each = slot.load(std::memory_order_acquire);
     if (each == nullptr || !each->is_at(port.index())) continue;

@@ -51,6 +51,8 @@ struct Registration {
   Refusals refused;
   std::string how;                                   // for people: how it was registered, where there was a choice
   std::vector<std::pair<std::size_t, Key>> renewed;  // of recovered ports: keys that replace those in the description
+  // Ends all access. Not ok: a NIC's driver refused, and what it has is kept. Any thread, once it was taken.
+  Status end(std::span<const std::unique_ptr<Port>> of);
 };
 
 // A region that is being registered with one port.
@@ -83,10 +85,11 @@ class Registrations {
   // Fails if no port accepts it and none is missing.
   Result<RegisteredMemory> add(std::span<const std::unique_ptr<Port>> ports, const Region& memory, Executor& executor);
   [[nodiscard]] const Registration* find(std::uint64_t handle) const { return at(handle); }  // null: not registered
-  // Destroying the result ends all access.
   std::unique_ptr<Registration> take(std::uint64_t handle);
   // Removes and returns all that is registered with a port that nobody holds any more; the caller destroys it.
   std::vector<OwnRegion> give_up(const Port& port);
+  // The same for the words of GPUs that place() registered with a port which does not come into use.
+  std::vector<OwnRegion> give_up_words(std::size_t port);
   // The regions that a port which was missing does not have yet; and a count of regions added while a port was missing.
   [[nodiscard]] std::vector<Placing> missing_at(std::size_t port) const;
   [[nodiscard]] std::uint64_t added_without() const { return added_without_.load(std::memory_order_acquire); }

@@ -18,7 +18,9 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr std::size_t kProofsBytes = 400 * 1024;  // an engine registers this much to prove links
+constexpr std::size_t kProofsBytes = 400 * 1024;    // an engine registers this much to prove links
+constexpr Time kDrainTimeout = 100 * kMillisecond;  // it takes microseconds unless the NIC has failed
+constexpr Time kDrainPause = kSecond;
 
 Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port, bool iwarp) {
   Capabilities can;
@@ -104,6 +106,8 @@ Status Port::can_become(const Port& again) const {
 void Port::become(Port& again) {
   std::swap(has_, again.has_);
   lost_.clear();
+  failed_.store(false, std::memory_order_release);
+  no_drain_before_ = 0;
   holders_.store(0, std::memory_order_release);
 }
 
@@ -158,6 +162,8 @@ Status Port::choose_address(std::span<const GidEntry> iwarp_addresses) {
                                         " address that is not link-local: give its interface an IP address"};
   has_.address.gid = chosen->gid;
   has_.address.lid = has_.state.lid;
+  has_.address.global =
+      has_.address.fabric == Fabric::infiniband && (has_.state.path_flags & abi::kHeaderRequired) != 0;
   has_.gid_index = static_cast<std::uint8_t>(chosen->index);
   return {};
 }
@@ -177,14 +183,22 @@ Status Port::read_gids(std::vector<GidEntry>& entries) const {
   return {};
 }
 
+std::uint16_t Port::partition_at(int index) const {
+  std::uint16_t key = 0;
+  if (library_->query_partition(has_.context, number_, index, &key) != 0) return 0;
+  return static_cast<std::uint16_t>(key << 8 | key >> 8);  // big-endian
+}
+
 Status Port::choose_partition() {
-  if (options_.partition == 0) return {};
+  if (options_.partition == 0) {
+    has_.partition = partition_at(has_.pkey_index = 0);
+    return {};
+  }
   std::string found;
   for (int i = 0; i < has_.state.pkeys; ++i) {
-    std::uint16_t key = 0;
-    if (library_->query_partition(has_.context, number_, i, &key) != 0) break;
-    key = static_cast<std::uint16_t>(key << 8 | key >> 8);  // big-endian
+    const std::uint16_t key = partition_at(i);
     has_.pkey_index = static_cast<std::uint16_t>(i);
+    has_.partition = key;
     if (key == options_.partition) return {};
     if (key != 0) found += fmt::format("{}{:#06x}", found.empty() ? "" : ", ", key);
   }
@@ -216,6 +230,21 @@ Status Port::refusal(const std::string& what, int error) const {
           text + ": raise the limit of locked memory (ulimit -l, LimitMEMLOCK=), or rdma.max of the cgroup"};
 }
 
+// Of a device that was removed, the kernel has ended everything, and answers EIO.
+Status Port::not_ended(const char* call, int error) const {
+  if (error == 0 || ((error == EIO || error == ENODEV) && failed())) return {};
+  return {ErrorCode::not_fenced,
+          "verbs: " + device_.name + ": the NIC may still reach memory: " + call + ": " + system_text(error)};
+}
+
+Time Port::drain_deadline(Time now) const {
+  return failed() || now < no_drain_before_ ? now : after(now, kDrainTimeout);
+}
+
+void Port::drained_nothing(Time now) {
+  no_drain_before_ = after(now, kDrainPause);
+}
+
 std::uint8_t Port::mtu() const {
   const int most = std::clamp(has_.state.active_mtu, 1, 5);
   const int wanted = options_.mtu == 0 ? most : std::countr_zero(options_.mtu / 128);
@@ -232,6 +261,7 @@ Status Port::refresh() {
     return no("the port is not active");
   has_.state = now;
   if (iwarp()) return {};  // rdma_cm reports changes of iWARP addresses
+  if (const Status status = choose_partition(); !status) return no(status.message());
   const std::string was = text_of(has_.address);
   const Status status = choose_address({});
   return status ? Status() : no("its address " + was + " is gone, and " + status.message());
@@ -258,7 +288,7 @@ void Port::drain_channel() {
 
 std::string Port::poll_async_events() {
   std::string happened;
-  bool readdressed = false;
+  bool readdressed = false, repartitioned = false;
   abi::AsyncEvent event{};
   while (library_->get_async_event(has_.context, &event) == 0) {
     const bool here = event.element.port == number_;  // valid for port events
@@ -266,9 +296,13 @@ std::string Port::poll_async_events() {
     if (event.type == abi::kEventQueueError) happened = "one of its completion queues failed";
     if (event.type == abi::kEventPortError && here) happened = "the port went down";
     readdressed |= (event.type == abi::kEventGidChange || event.type == abi::kEventLidChange) && here;
+    repartitioned |= event.type == abi::kEventPartitionChange && here;
     library_->acknowledge_async(&event);  // queue pair events are ignored: completions show them too
   }
   if (happened.empty() && readdressed && !has_address()) happened = "its address " + text_of(has_.address) + " is gone";
+  if (happened.empty() && repartitioned && partition_at(has_.pkey_index) != has_.partition)
+    happened = fmt::format("the subnet manager has taken partition {:#06x} from index {} of its table", has_.partition,
+                           has_.pkey_index);
   return happened;
 }
 

@@ -64,8 +64,18 @@ class Port {
   // Reads asynchronous events. Not empty: why all links of this port must end. At least one system call.
   std::string poll_async_events();
   // Its device failed or is being removed: starts nothing new; what is left must be released.
-  void lose(std::string why) { lost_ = std::move(why); }
+  void lose(std::string why) {
+    lost_ = std::move(why);
+    failed_.store(true, std::memory_order_release);
+  }
   [[nodiscard]] const std::string& lost() const { return lost_; }  // why it was lost; empty: it was not
+  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }  // it was lost; any thread
+  // Of an error at the end of one of its objects: not_fenced, unless the kernel has ended all of them. Any thread.
+  [[nodiscard]] Status not_ended(const char* call, int error) const;
+  // How long a lane that ends may wait for the NIC to flush its requests. A NIC that has failed flushes nothing: one
+  // wait in vain, then none for a while.
+  [[nodiscard]] Time drain_deadline(Time now) const;
+  void drained_nothing(Time now);
   [[nodiscard]] bool software() const { return !has_.hardware; }
   // For other threads: while held, the port is not closed. Null: it is gone.
   struct Release {
@@ -107,7 +117,7 @@ class Port {
     abi::PortState state{};
     PortAddress address;
     std::uint8_t gid_index = 0;
-    std::uint16_t pkey_index = 0;
+    std::uint16_t pkey_index = 0, partition = 0;  // the key there; 0: unknown
     std::string bond;
     std::uint8_t legs = 1;
     bool read_back = false;
@@ -117,6 +127,7 @@ class Port {
   Status read_gids(std::vector<GidEntry>& entries) const;
   [[nodiscard]] bool has_address() const;  // whether its address is still valid
   Status choose_partition();
+  [[nodiscard]] std::uint16_t partition_at(int index) const;  // 0: none, or unknown
   void describe(const VerbsOptions& options);
   [[nodiscard]] unsigned missing_paging(bool atomics) const;
 
@@ -127,6 +138,8 @@ class Port {
   Opened has_;
   bool quiet_ = true;
   std::string lost_;
+  std::atomic<bool> failed_{false};
+  Time no_drain_before_ = 0;
   static constexpr int kGone = -1;
   mutable std::atomic<int> holders_{0};
   Device device_;

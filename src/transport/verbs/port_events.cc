@@ -85,7 +85,9 @@ void VerbsTransport::check_devices(Time now) {
 // Releases lost ports that have no link any more. Ports stay if rdma_cm is in use, since its ids may outlive their
 // links.
 void VerbsTransport::release_lost_ports(Time now) {
-  if (cm_ || slow_deregistrations_.any()) return;
+  if (cm_) return;
+  slow_deregistrations_.try_again();  // what a lost device's driver had refused
+  if (slow_deregistrations_.any()) return;
   losing_ = false;
   for (const auto& port : ports_) {
     if (port->lost().empty() || port->gone()) continue;

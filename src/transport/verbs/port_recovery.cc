@@ -72,14 +72,21 @@ void VerbsTransport::end_recovery() {
       if (const auto key = registrations_.settle(port.index(), each)) keys.push_back({each.handle, *key});
     for (const PeerIndex peer : links_.peers()) send_renewed_keys(peer, port.index(), keys);
   } else {
+    abandon(*made);
     port.lose("the device was removed or failed, and its replacement cannot be used: " + made->status.message());
   }
   made->held.reset();
   janitor_.end([made] { made->give_back(); });
 }
 
+// Words that were registered with the device that was opened end with it: nobody may use them or end them later.
+void VerbsTransport::abandon(PortRecovery& recovery) {
+  if (recovery.opened) recovery.words = registrations_.give_up_words(recovery.port->index());
+}
+
 void VerbsTransport::PortRecovery::give_back() {
   regions.clear();
+  words.clear();
   opened.reset();
 }
 

@@ -51,7 +51,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
 }
 
 QueuePair::~QueuePair() {
-  if (pair_ != nullptr) port_.library().destroy_pair(pair_);
+  static_cast<void>(destroy());
   if (queue_ != nullptr) port_.library().destroy_queue(queue_);
   if (address_handle_ != nullptr) port_.library().destroy_address_handle(address_handle_);
 }
@@ -66,6 +66,7 @@ Status QueuePair::follow(abi::QueuePairState& to, int mask) {
   to.address.service_level = static_cast<std::uint8_t>(options.service_level);
   to.address.route.hop_limit = static_cast<std::uint8_t>(options.hop_limit);
   to.address.route.traffic_class = static_cast<std::uint8_t>(options.traffic_class);
+  if ((mask & abi::kMaskMinRnrTimer) != 0) to.min_rnr_timer = kMinRnrTimer;  // rdma_cm has 0, which is 655 ms
   return change(to, mask, "by rdma_cm");
 }
 
@@ -74,14 +75,14 @@ abi::Address QueuePair::address_of(const PortAddress& where) const {
   address.port = port_.number();
   const RdmaOptions& options = port_.options();
   address.service_level = static_cast<std::uint8_t>(options.service_level);
-  if (where.fabric == Fabric::roce) {
+  const bool global = where.global || port_.address().global;
+  if (where.fabric == Fabric::infiniband) address.lid = where.lid;
+  if (where.fabric == Fabric::roce || global) {
     address.is_global = 1;
     std::memcpy(address.route.gid, where.gid.data(), where.gid.size());
-    address.route.gid_index = port_.gid_index();
+    address.route.gid_index = gid_index_;
     address.route.hop_limit = static_cast<std::uint8_t>(options.hop_limit);
     address.route.traffic_class = static_cast<std::uint8_t>(options.traffic_class);
-  } else {
-    address.lid = where.lid;
   }
   return address;
 }
@@ -127,10 +128,10 @@ std::uint8_t QueuePair::reads_out(const Endpoint& theirs) const {
   return static_cast<std::uint8_t>(std::min<int>(most, theirs.reads));
 }
 
-void QueuePair::to_error() {
+bool QueuePair::to_error() {
   abi::QueuePairState state{};
   state.state = abi::kError;
-  static_cast<void>(port_.library().modify_pair(pair_, &state, abi::kMaskState));
+  return port_.library().modify_pair(pair_, &state, abi::kMaskState) == 0;
 }
 
 bool QueuePair::to_reset() {
@@ -138,6 +139,12 @@ bool QueuePair::to_reset() {
   abi::QueuePairState state{};
   state.state = abi::kReset;
   return port_.library().modify_pair(pair_, &state, abi::kMaskState) == 0;
+}
+
+int QueuePair::destroy() {
+  const int error = pair_ == nullptr ? 0 : port_.library().destroy_pair(pair_);
+  if (error == 0) pair_ = nullptr;
+  return error;
 }
 
 }  // namespace fairway::transport::verbs

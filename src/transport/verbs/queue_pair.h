@@ -56,18 +56,28 @@ class QueuePair {
   [[nodiscard]] std::uint8_t reads_out(const Endpoint& theirs) const;  // max_rd_atomic
   // Addresses a datagram to the peer of connect().
   void aim(abi::SendRequest& request) const { request.remote.datagram = {address_handle_, peer_, kDatagramKey}; }
-  void to_error();  // sends nothing more, and flushes queued requests
+  // Sends nothing more, and flushes queued requests. False: the NIC does not do that.
+  [[nodiscard]] bool to_error();
   // Afterwards it touches no memory, as if destroyed, but faster. False: it must be destroyed instead.
   [[nodiscard]] bool to_reset();
+  // Afterwards it touches no memory; of its calls only poll() may follow. Not 0: the errno; it was not destroyed.
+  [[nodiscard]] int destroy();
 
-  // Posts a chain of requests with one doorbell. False: the NIC did not accept all of them.
-  bool post(abi::SendRequest& first) {
+  // Posts a chain of requests with one doorbell. If the NIC did not accept all of them: the first that it did not.
+  template <class Request>
+  struct Posted {
+    bool all = true;
+    Request* refused = nullptr;  // null: all, or the driver does not say
+  };
+  Posted<abi::SendRequest> post(abi::SendRequest& first) {
     abi::SendRequest* bad = nullptr;
-    return pair_->context->post_send(pair_, &first, &bad) == 0;
+    const bool all = pair_->context->post_send(pair_, &first, &bad) == 0;
+    return {all, all ? nullptr : bad};
   }
-  bool post(abi::ReceiveRequest& first) {
+  Posted<abi::ReceiveRequest> post(abi::ReceiveRequest& first) {
     abi::ReceiveRequest* bad = nullptr;
-    return pair_->context->post_receive(pair_, &first, &bad) == 0;
+    const bool all = pair_->context->post_receive(pair_, &first, &bad) == 0;
+    return {all, all ? nullptr : bad};
   }
   // Returns how many completions were stored; less than 0: an error.
   int poll(std::span<abi::WorkCompletion> into) {
@@ -78,12 +88,13 @@ class QueuePair {
  private:
   static constexpr std::uint32_t kDatagramKey = 0x66617277;  // a Q_Key that users may set
 
-  QueuePair(const Port& port, int type) : port_(port), type_(type) {}
+  QueuePair(const Port& port, int type) : port_(port), type_(type), gid_index_(port.gid_index()) {}
   [[nodiscard]] abi::Address address_of(const PortAddress& where) const;
   Status change(abi::QueuePairState& to, int mask, const char* what);
 
   const Port& port_;
   const int type_;
+  const std::uint8_t gid_index_;  // of the address that the peer is told; the port's may change before it connects
   abi::CompletionQueue* queue_ = nullptr;
   abi::QueuePair* pair_ = nullptr;
   abi::AddressHandle* address_handle_ = nullptr;  // of datagrams

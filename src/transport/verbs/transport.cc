@@ -58,9 +58,13 @@ void VerbsTransport::finish_deregistrations(Time now) {
   std::erase_if(deregistrations_, [&](const Deregistration& ending) {
     if (recovery_ && recovery_->has(ending.handle)) return false;
     if (!memory_is_free(ending.handle) && now < ending.deadline) return false;
-    std::shared_ptr<Registration> ends = registrations_.take(ending.handle);
-    const bool slow = ends != nullptr && ends->memory.size_bytes >= kManyPages;
-    slow_deregistrations_.end(std::move(ends), ending.handle, slow, janitor_, task_, inbox_);
+    SlowDeregistrations::Ending made{ending.handle, {}, {}};
+    if (std::shared_ptr<Registration> ends = registrations_.take(ending.handle)) {
+      // Of a GPU's memory the number of bytes does not tell the time: other drivers take part.
+      made.slow = ends->memory.size_bytes >= kManyPages || ends->gpu != nullptr;
+      made.end = [this, ends = std::move(ends)] { return ends->end(ports_); };
+    }
+    slow_deregistrations_.end(std::move(made), janitor_, task_, inbox_);
     return true;
   });
   deregistrations_at_ = deregistrations_.empty() ? kNever : after(now, kDeregisterCheck);
@@ -105,8 +109,9 @@ std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
 void VerbsTransport::end_epoch(Link& link) {
   lane_of(link)->close(runtime_.clock);
   const std::uint64_t immediates = lane_of(link)->immediates();
+  Status status = lane_of(link)->stopped();
   drop_end(link);
-  fenced(link, immediates);
+  fenced(link, immediates, std::move(status));
 }
 
 void VerbsTransport::forget(PeerIndex peer) {
@@ -162,6 +167,8 @@ void VerbsTransport::close() {
   disconnect_all();
   if (recovery_) {
     janitor_.finish();
+    abandon(*recovery_);
+    recovery_->give_back();
     recovery_.reset();
   }
   finish_deregistrations(kNever);

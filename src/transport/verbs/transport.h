@@ -65,6 +65,7 @@ class VerbsTransport final : public PlannedTransportWith<KeyedMemory<Key>>, priv
     Port::Hold held;               // none: the port is gone
     std::unique_ptr<Port> opened;  // to become `port`
     std::vector<Placing> regions;
+    std::vector<OwnRegion> words;  // of GPUs, at `opened`, if it does not come into use
     Status status;
     std::atomic<bool> done = false;  // then the worker owns all of this again
     [[nodiscard]] bool has(std::uint64_t handle) const;
@@ -106,6 +107,7 @@ class VerbsTransport final : public PlannedTransportWith<KeyedMemory<Key>>, priv
   void register_missed_regions();
   void begin_recovery(Port& port);
   void end_recovery();
+  void abandon(PortRecovery& recovery);
   void send_renewed_keys(PeerIndex peer, std::size_t port, std::span<const RenewedKey> keys);
   void on_planned(PeerIndex peer) override;
   bool on_note(PeerIndex peer, std::span<const std::byte> bytes) override;

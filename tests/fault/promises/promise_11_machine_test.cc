@@ -70,6 +70,21 @@ TEST_F(Machine, ExplainHasARangeAndWhatBindsItForEachLink) {
   EXPECT_NE(plan->text().find(" to "), std::string::npos) << plan->text();
 }
 
+TEST_F(Machine, ATransferIsExplainedWithItsRangeThoughNobodyAskedBefore) {
+  NicDevice copies = nic(5'000'000'000);
+  copies.device.moved_by = transport::MovedBy::cpu;
+  auto& a = cluster.add({copies});
+  auto& b = cluster.add({copies});
+  const auto road = cluster.connect(a, b);
+  const auto id = a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 64 * 1024));
+  ASSERT_TRUE(id);
+  EXPECT_TRUE(cluster.finish(a, id).status);
+  const auto told = a.engine->explain(*id);
+  ASSERT_TRUE(told) << told.status().to_string();
+  ASSERT_EQ(told->links.size(), 1u);
+  EXPECT_GT(told->links[0].expected_high, 0) << told->links[0].bound;
+}
+
 TEST_F(Machine, BytesGoByTheNicNearTheirMemory) {
   auto& a = cluster.add(two_nics(50'000'000'000));
   auto& b = cluster.add(two_nics(50'000'000'000));

@@ -1,4 +1,5 @@
 #include <array>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -173,6 +174,54 @@ TEST_F(SimulatedFault, ARankThatComesLateIsNamedAndHearsThatTheOthersGaveUp) {
     EXPECT_TRUE(outcome(rank).goes_on) << rank << ": " << outcome(rank).why;
     EXPECT_EQ(outcome(rank).sum, kRanks * (kRanks - 1) / 2) << rank;
   }
+}
+
+// A rank that computes for longer than the others' first call of shrink lasts: it does not matter who called how often.
+TEST(SimulatedFaultOfFour, ARankThatShrinksLateIsInTheNextAttempt) {
+  std::array<std::string, 4> said;  // they outlive the group: a dead rank's program ends with it
+  std::array<int, 4> tries{};
+  GroupOptions options;
+  options.ranks = 4;
+  options.timeout = kTimeout;
+  options.peer_timeout = std::chrono::seconds(60);
+  Group group(options);
+  ASSERT_TRUE(group.join());
+  group.simulation().in(
+      kBegins, [](void* one, std::uint64_t, std::uint64_t) { static_cast<Group*>(one)->kill(3); }, &group);
+  const Time begun = group.simulation().now(), timeout = kTimeout.count() * kMillisecond;
+  ASSERT_TRUE(group.run([&](Group::Rank& rank) {
+    while (rank.communicator->run({})) {
+    }
+    while (rank.number == 1 && rank.strand->pause(begun + timeout * 3 / 2)) {
+    }
+    const auto at = static_cast<std::size_t>(rank.number);
+    while (group.simulation().now() < begun + 4 * timeout) {
+      ++tries[at];
+      auto made = rank.communicator->shrink();
+      said[at] = made.status().to_string();
+      if (!made) continue;
+      EXPECT_EQ(made->size(), rank.number == 3 ? 1 : 3);
+      EXPECT_TRUE(made->run({}));
+      break;
+    }
+  }));
+  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(said[rank], "ok") << "rank " << rank;
+  tries[3] = 0;
+  EXPECT_EQ(tries, (std::array<int, 4>{2, 1, 2, 0}));
+}
+
+// What it is told, and that the others leave, finds nobody: that takes no room for ever.
+TEST_F(SimulatedFault, AFrozenRankTakesNoRoomInTheOthersEngines) {
+  group_->simulation().in(
+      kBegins,
+      [](void* group, std::uint64_t, std::uint64_t) { static_cast<Group*>(group)->rank(kFaulty).host->freeze(); },
+      group_.get());
+  ASSERT_TRUE(group_->run([&](Group::Rank& rank) {
+    operate(rank);
+    go_on(rank, {kFaulty});
+    rank.communicator.reset();
+    EXPECT_EQ(rank.engine->metrics().transfers_in_use, 0U) << rank.number;
+  }));
 }
 
 // A process that gets no core while the others give up has all that they sent in its sockets when it goes on: their

@@ -1,3 +1,4 @@
+// size: one actor with every call
 // Every call of an engine from several threads at once, at random, on two engines that are closed in the middle of it.
 // Checked are the promises that show from outside: each accepted transfer completes once, messages of a tag come in
 // order and whole, ok means that the bytes are there, no byte moves once a region is fenced, and every wait ends.

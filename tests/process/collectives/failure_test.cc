@@ -126,6 +126,33 @@ TEST_P(Failures, ARankWhoseEngineWasClosedGetsAnError) {
     EXPECT_TRUE(ends[rank].well) << "rank " << rank << ": " << ends[rank].said;
 }
 
+// Whatever a deadline leaves time for, what is said of a rank is so.
+TEST_P(Failures, AShortDeadlineSaysNothingFalseOfALateRank) {
+  for (const auto timeout :
+       {std::chrono::microseconds(20'000), std::chrono::microseconds(3'000), std::chrono::microseconds(1)}) {
+    std::atomic<bool> told{false};
+    GroupOptions options = failing(2, GetParam(), std::chrono::minutes(10));
+    options.progress = Progress::threads;
+    run_group(options, [&](Engine&, Communicator& group) {
+      for (int i = 0; i < 3; ++i) EXPECT_TRUE(group.run({}));
+      if (group.rank() == 1) {
+        while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return;
+      }
+      Collective call;
+      call.timeout = timeout;
+      const Status status = group.run(call);
+      told = true;
+      EXPECT_EQ(status.code(), ErrorCode::deadline_exceeded);
+      EXPECT_EQ(status.message().find("nor any before"), std::string::npos) << status.to_string();
+      const bool read = status.message().find("never entered it; it was last in operation") != std::string::npos;
+      const bool unread = status.message().find("too short to ask") != std::string::npos ||
+                          status.message().find("does not answer") != std::string::npos;
+      EXPECT_TRUE(read || unread) << status.to_string();
+    });
+  }
+}
+
 // The peer's death by time-out is the engine's bound here; the operation's own is longer.
 TEST_P(Failures, AFrozenRankIsNamedAndTheOthersGoOn) {
   GroupOptions options = failing(3, GetParam(), std::chrono::minutes(10));

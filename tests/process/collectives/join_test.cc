@@ -146,7 +146,135 @@ TEST(Join, SrunOfARealSlurm) {
   expect_two(Started({"unshare", "--net", "--uts", "python3", FAIRWAY_SLURM_CLUSTER, FAIRWAY_JOB_EXAMPLE}, {}).end());
 }
 
+// ---- hosts and containers, as far as one machine has them ----
+
+// Whether this user may do that, with `unshare`.
+bool may_unshare(const std::vector<std::string>& flags) {
+  std::vector<std::string> command{"unshare"};
+  command.insert(command.end(), flags.begin(), flags.end());
+  command.emplace_back("true");
+  return !installed("unshare").empty() && Started(command, {}).end().status == 0;
+}
+
+// A container for each rank, with one /dev/shm.
+TEST(Join, RanksInPidNamespacesOfTheirOwn) {
+  const std::vector<std::string> apart{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+  if (!may_unshare({apart.begin() + 1, apart.end()})) GTEST_SKIP() << "this user may make no PID namespaces";
+  Variables job{{"FAIRWAY_JOB", job_name()}, {"WORLD_SIZE", "3"}};
+  std::vector<Started> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    job["RANK"] = std::to_string(rank);
+    std::vector<std::string> command = apart;
+    command.emplace_back(FAIRWAY_JOB_EXAMPLE);
+    ranks.emplace_back(command, job);
+    if (rank == 0) {
+      ASSERT_TRUE(has_entered(1)) << "of its namespace";
+    }
+  }
+  expect_ranks(ranks);
+}
+
+// Runs a script of sh with a network, a host name and files of its own.
+Started::End on_a_host_of_its_own(const std::string& script) {
+  return Started({"unshare", "--net", "--uts", "--mount", "sh", "-c", script}, {}).end();
+}
+
+constexpr const char* kNoHosts = "this user may make no hosts of namespaces, or `ip` is not installed";
+bool may_make_hosts() {
+  return may_unshare({"--net", "--uts", "--mount"}) && !installed("ip").empty();
+}
+
+TEST(Join, OnHostsThatHaveIpv6Alone) {
+  if (!may_make_hosts()) GTEST_SKIP() << kNoHosts;
+  for (const char* written : {"fd00::7", "[fd00::7]"})
+    expect_two(on_a_host_of_its_own(
+        "export WORLD_SIZE=2 FAIRWAY_JOB_KEY=secret MASTER_PORT=29700 MASTER_ADDR=" + std::string(written) +
+        "; ip link set lo up; ip addr add fd00::7/128 dev lo nodad; ip addr del 127.0.0.1/8 dev lo; "
+        "RANK=0 " FAIRWAY_JOB_EXAMPLE " & RANK=1 " FAIRWAY_JOB_EXAMPLE " & wait"));
+}
+
+// As Debian installs itself: a host's own name is 127.0.1.1 in its files, and its address for all others.
+TEST(Join, WhereRankNoughtsOwnNameIsOfItsLoopback) {
+  if (!may_make_hosts()) GTEST_SKIP() << kNoHosts;
+  const auto folder = std::filesystem::temp_directory_path() / ("fairway-hosts-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  std::string script = "ip link set lo up; ip addr add 198.51.100.7/32 dev lo; ";
+  for (const auto& [rank, lines] : {std::pair("0", "127.0.1.1 n0\n"), std::pair("1", "198.51.100.7 n0\n")}) {
+    const std::string hosts = folder / (std::string("hosts") + rank), host = folder / (std::string("host") + rank);
+    std::ofstream(hosts) << lines;
+    std::ofstream(host) << "mount --bind " << hosts << " /etc/hosts && hostname n" << rank << " && RANK=" << rank
+                        << " WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29701 FAIRWAY_JOB_KEY=secret exec "
+                        << FAIRWAY_JOB_EXAMPLE << '\n';
+    script += "unshare --uts --mount sh " + host + " & ";
+  }
+  const auto end = on_a_host_of_its_own(script + "wait");
+  std::filesystem::remove_all(folder);
+  expect_two(end);
+}
+
+// ---- what this machine's limits are ----
+
+TEST(Join, WithAShortStack) {
+  for (int size : {1, 2}) {
+    const std::string job = job_name();
+    std::vector<Started> ranks;
+    for (int rank = 0; rank < size; ++rank)
+      ranks.emplace_back(
+          std::vector<std::string>{"sh", "-c", "ulimit -s 128; exec " FAIRWAY_JOB_EXAMPLE},
+          Variables{{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}, {"FAIRWAY_JOB", job}});
+    expect_ranks(ranks);
+  }
+}
+
+TEST(Join, ALimitOfFilesIsAnError) {
+  const std::string job = job_name();
+  std::vector<Started> ranks;
+  for (const char* rank : {"0", "1"})
+    ranks.emplace_back(std::vector<std::string>{"sh", "-c", "ulimit -f 64; exec " FAIRWAY_JOB_EXAMPLE},
+                       Variables{{"RANK", rank}, {"WORLD_SIZE", "2"}, {"FAIRWAY_JOB", job}});
+  for (Started& rank : ranks) {
+    const auto end = rank.end();
+    EXPECT_EQ(end.status, 1) << end.said;
+    EXPECT_NE(end.said.find("raise the limit with `ulimit -f`"), std::string::npos) << end.said;
+  }
+}
+
+TEST(Join, MoreRanksThanAnEngineHasPeersAreRefused) {
+  const auto end = start_rank(0, 1'000'000'000, {{"FAIRWAY_JOB", job_name()}}).end();
+  EXPECT_EQ(end.status, 1) << end.said;
+  EXPECT_NE(end.said.find("a job of 1000000000 ranks, and an engine has at most 1024 peers: raise "
+                          "EngineOptions::max_peers"),
+            std::string::npos)
+      << end.said;
+}
+
 // ---- in this process: a thread and an engine each ----
+
+// Two groups of one job at rank 0's address: the second meets in the directory of the first.
+TEST(Join, TwoGroupsOfOneJobAtOneAddress) {
+  const std::string port = "MASTER_PORT=" + std::to_string(20000 + (::getpid() + 5000) % 10000);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&port, rank] {
+      const std::string own = "RANK=" + std::to_string(rank);
+      const char* const environment[] = {own.c_str(),  "WORLD_SIZE=2",           "MASTER_ADDR=127.0.0.1",
+                                         port.c_str(), "FAIRWAY_JOB_KEY=secret", nullptr};
+      JobOptions options;
+      options.environment = environment;
+      options.communicator.timeout = std::chrono::seconds(20);
+      std::optional<Communicator> first;
+      for (const char* name : {"a", "b"}) {
+        options.communicator.name = name;
+        auto group = Communicator::join(options);
+        ASSERT_TRUE(group) << name << ": " << group.status().to_string();
+        const Status status = group->run({});
+        EXPECT_TRUE(status) << name << ": " << status.to_string();
+        if (!first) first.emplace(std::move(*group));
+      }
+      EXPECT_TRUE(first->run({}));
+    });
+  for (std::thread& thread : threads) thread.join();
+}
 
 Result<Communicator> join_as(const std::string& job, int rank, int size, Timeout timeout = std::chrono::seconds(20),
                              std::stop_token stop = {}) {

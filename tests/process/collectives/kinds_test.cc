@@ -1,19 +1,15 @@
-#include <cstddef>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "collectives/choose.h"
 #include "collectives/halves.h"
-#include "collectives/progress.h"
 #include "process/collectives/combining.h"
 #include "process/collectives/group.h"
 
 // What sums of a plain type are not: one byte wide, the caller's own, several at once; and
-// communicators that grow, and who keeps them waiting.
+// communicators that grow.
 namespace fairway {
 namespace {
 
@@ -264,128 +260,6 @@ TEST(Grow, TakesInRanksAtTheEnd) {
       }
       EXPECT_TRUE(world.run({}));
     });
-}
-
-// ---- who keeps the others waiting ----
-
-TEST(WhoHangs, NamesTheRankThatNeverEntered) {
-  GroupOptions options = group(3, 0);
-  options.communicator.name = "who-hangs-" + std::to_string(::getpid());
-  const auto ends = run_processes(options, [](Engine& engine, Communicator& communicator) {
-    float value = 1;
-    const Collective call{
-        .kind = CollectiveKind::all_reduce, .input = &value, .output = &value, .count = 1, .type = DataType::f32};
-    for (int i = 0; i < 4; ++i)
-      if (!communicator.run(call)) return 1;
-    if (communicator.rank() == 2) {  // alive, and elsewhere, until it is named
-      const std::string name = "who-hangs-" + std::to_string(::getppid());
-      std::vector<RankProgress> ranks;
-      for (int i = 0; i < 60'000; ++i) {
-        (void)engine.wait_notification(std::chrono::milliseconds(1));
-        ranks = progress_of_ranks();
-        std::erase_if(ranks, [&](const RankProgress& rank) { return rank.name != name; });
-        if (std::count_if(ranks.begin(), ranks.end(), [](const RankProgress& rank) { return rank.inside; }) < 2)
-          continue;
-        const auto verdicts = who_hangs(ranks);
-        if (verdicts.size() == 1 &&
-            verdicts[0].find("rank 2 never entered all_reduce 6: it ended all_reduce 5") != std::string::npos)
-          return communicator.run(call) && value == 3 * 27 * 3 ? 0 : 2;
-        std::fprintf(stderr, "%s\n", verdicts.empty() ? "nobody" : verdicts[0].c_str());
-        return 3;
-      }
-      std::fprintf(stderr, "%zu ranks tell of themselves\n", ranks.size());
-      return 4;
-    }
-    return communicator.run(call) ? 0 : 5;
-  });
-  for (const RankEnd& end : ends) EXPECT_TRUE(end.well) << end.said;
-}
-
-// Numbers of processes come again: files that a killed process left may have this one's names.
-TEST(WhoHangs, TellsOfARankThoughAKilledProcessOfItsNumberLeftFiles) {
-  GroupOptions options = group(2, 0);
-  options.communicator.name = "left-" + std::to_string(::getpid());
-  const auto ends = run_processes(options, [&options](Engine&, Communicator& communicator) {
-    const std::string own = "/dev/shm/fairway-" + std::to_string(::geteuid()) + "/" + std::to_string(::getpid()) + "-";
-    int last = 1;
-    while (last < 1000 && !std::filesystem::exists(own + std::to_string(last))) ++last;
-    for (int left = last + 1; left < last + 6; ++left) {
-      std::filesystem::copy_file(own + std::to_string(last), own + std::to_string(left));
-      std::fstream file(own + std::to_string(left));
-      file.seekp(offsetof(collectives::ProgressWords, started));
-      file.write("\1\0\0\0\0\0\0", 8);  // it started before
-    }
-    const auto part = communicator.split(0);
-    auto ranks = progress_of_ranks();
-    for (int left = last + 1; left < last + 6; ++left) std::filesystem::remove(own + std::to_string(left));
-    std::erase_if(ranks, [&](const RankProgress& rank) {
-      return !rank.name.starts_with(options.communicator.name) ||
-             rank.process != static_cast<std::uint64_t>(::getpid());
-    });
-    if (!part || ranks.size() != 7) return 1;
-    return std::count_if(ranks.begin(), ranks.end(), [](const RankProgress& rank) { return rank.lives; }) == 2 ? 0 : 2;
-  });
-  for (const RankEnd& end : ends) EXPECT_TRUE(end.well) << end.said;
-}
-
-TEST(WhoHangs, TellsTheGoneTheStoppedAndTheWaiting) {
-  std::vector<RankProgress> ranks(4);
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    ranks[i].name = "world";
-    ranks[i].group = 7;
-    ranks[i].rank = static_cast<int>(i);
-    ranks[i].size = 5;
-    ranks[i].process = 100 + i;
-    ranks[i].lives = true;
-    ranks[i].operation = 12;
-    ranks[i].kind = CollectiveKind::barrier;
-    ranks[i].inside = true;
-    ranks[i].seconds = 3;
-    ranks[i].waits_for = i == 0 ? 1 : 0;
-    ranks[i].phase = "step 2 of 6";
-  }
-  EXPECT_TRUE(who_hangs(ranks, 5).empty());
-  auto text = who_hangs(ranks, 1);
-  ASSERT_EQ(text.size(), 1U);
-  EXPECT_NE(text[0].find("every rank here is in barrier 12; rank 0 waits for rank 1 (step 2 of 6)"), std::string::npos)
-      << text[0];
-  EXPECT_NE(text[0].find("of its 5 ranks 1 are not on this host"), std::string::npos) << text[0];
-  ranks[1].lives = false;
-  ranks[2].stopped = true;
-  ranks[3].operation = 11;
-  text = who_hangs(ranks, 1);
-  ASSERT_EQ(text.size(), 1U);
-  EXPECT_NE(text[0].find("rank 1 is gone (process 101); rank 2 is in barrier 12; its process 102 is stopped; rank 3 "
-                         "never entered barrier 12: it has been in barrier 11 for 3.0 s"),
-            std::string::npos)
-      << text[0];
-  for (RankProgress& rank : ranks) rank.inside = false;
-  EXPECT_TRUE(who_hangs(ranks, 0).empty());
-}
-
-// With local completion a rank is ahead of those that it sends to: rank 0 waits for rank 1, that one for rank 2, and
-// rank 3 computes.
-TEST(WhoHangs, NamesOnlyWhoIsFurthestBackWhereRanksRunAhead) {
-  std::vector<RankProgress> ranks(4);
-  const std::uint64_t operations[] = {25, 17, 8, 24};
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    ranks[i].name = "world";
-    ranks[i].group = 7;
-    ranks[i].rank = static_cast<int>(i);
-    ranks[i].size = 4;
-    ranks[i].lives = true;
-    ranks[i].operation = operations[i];
-    ranks[i].kind = CollectiveKind::broadcast;
-    ranks[i].inside = i < 2;
-    ranks[i].seconds = 3;
-    ranks[i].waits_for = i < 2 ? static_cast<int>(i) + 1 : -1;
-  }
-  const auto text = who_hangs(ranks, 1);
-  ASSERT_EQ(text.size(), 1U);
-  EXPECT_EQ(
-      text[0],
-      "\"world\": rank 2 never entered broadcast 25: it ended broadcast 8 3.0 s ago; rank 0 has been in it for 3.0 "
-      "s");
 }
 
 }  // namespace

@@ -77,5 +77,27 @@ TEST(Messages, AreStartedInGroups) {
     });
 }
 
+// No number is the library's own: -1, which is any tag in MPI, ended the communicator.
+TEST(Messages, EveryTagIsTheUsers) {
+  for (const char* transport : {"shm", "tcp"})
+    run_group(group(2, transport), [](Engine&, Communicator& communicator) {
+      const int other = 1 - communicator.rank();
+      for (const std::uint32_t tag : {~0U, 0U, 1U, 0x80000000U}) {
+        int sent = communicator.rank(), received = -1;
+        const auto out = communicator.start_send(&sent, sizeof sent, other, tag);
+        ASSERT_TRUE(out);
+        const Status status = communicator.receive(&received, sizeof received, other, tag);
+        EXPECT_TRUE(status) << tag << ": " << status.to_string();
+        EXPECT_EQ(received, other) << tag;
+        EXPECT_TRUE(communicator.wait(*out));
+      }
+      int mine = 1, sum = 0;
+      const Status status = communicator.run(
+          {.kind = CollectiveKind::all_reduce, .input = &mine, .output = &sum, .count = 1, .type = DataType::i32});
+      EXPECT_TRUE(status) << status.to_string();
+      EXPECT_EQ(sum, 2);
+    });
+}
+
 }  // namespace
 }  // namespace fairway

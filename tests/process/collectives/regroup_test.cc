@@ -1,10 +1,15 @@
 #include <array>
 #include <chrono>
+#include <map>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "collectives/counter_range.h"
+#include "collectives/tag.h"
 #include "process/collectives/group.h"
 
 // What a rank is in while another gives up: a call before the one that failed, or the join of another communicator.
@@ -92,6 +97,89 @@ TEST_P(Regroup, ACallThatOthersHaveEndedIsNotEndedByTheFailureOfALaterOne) {
     const Status second = communicator.run(sum);
     EXPECT_EQ(second.code(), ErrorCode::invalid_argument) << second.to_string();
     EXPECT_EQ(communicator.failure().operation, id->number + 1);
+  });
+}
+
+// ---- counters ----
+
+Status add_up(Communicator& group, std::vector<std::uint32_t>& values) {
+  return group.run({.kind = CollectiveKind::all_reduce,
+                    .input = values.data(),
+                    .output = values.data(),
+                    .count = values.size(),
+                    .type = DataType::u32});
+}
+
+std::vector<std::string> addresses_of(const Communicator& group) {
+  std::vector<std::string> all;
+  for (int rank = 0; rank < group.size(); ++rank) all.push_back(group.address(rank));
+  return all;
+}
+
+// Two names whose counters would begin nearly at the same place.
+std::pair<std::string, std::string> names_that_meet() {
+  constexpr std::uint64_t kPlaces = collectives::CounterRange::kEnd - collectives::CounterRange::kBegin;
+  std::map<std::uint64_t, std::string> all;
+  for (int i = 0;; ++i) {
+    const std::string name = "family " + std::to_string(i);
+    const std::uint64_t place = collectives::hash_of(name) % kPlaces;
+    const auto near = all.lower_bound(place < 8 ? 0 : place - 8);
+    if (near != all.end() && near->first <= place + 8) return {near->second, name};
+    all.emplace(place, name);
+  }
+}
+
+TEST(Counters, OfTwoCommunicatorsWhoseNamesMeetAreOthers) {
+  GroupOptions options;
+  options.transports = {"tcp"};
+  options.progress = Progress::threads;
+  const auto names = names_that_meet();
+  run_group(options, [&names](Engine& engine, Communicator& world) {
+    const CommunicatorOptions one{.name = names.first, .timeout = seconds(20)};
+    const CommunicatorOptions two{.name = names.second, .timeout = seconds(20)};
+    auto first = Communicator::create(engine, world.rank(), addresses_of(world), one);
+    ASSERT_TRUE(first) << first.status().to_string();
+    auto second = Communicator::create(engine, world.rank(), addresses_of(world), two);
+    ASSERT_TRUE(second) << second.status().to_string();
+    // The one runs in the middle of the other's.
+    for (std::uint32_t round = 1; round <= 20; ++round) {
+      std::vector<std::uint32_t> a(100'000, round), b(100, 7 * round);
+      const Collective long_one{.kind = CollectiveKind::all_reduce,
+                                .input = a.data(),
+                                .output = a.data(),
+                                .count = a.size(),
+                                .type = DataType::u32};
+      const auto id = first->start(long_one);
+      ASSERT_TRUE(id) << id.status().to_string();
+      const Status inner = add_up(*second, b), outer = first->wait(*id);
+      ASSERT_TRUE(inner && outer) << inner.to_string() << outer.to_string();
+      EXPECT_EQ(a, std::vector<std::uint32_t>(a.size(), 2 * round));
+      EXPECT_EQ(b, std::vector<std::uint32_t>(b.size(), 14 * round));
+    }
+  });
+}
+
+TEST(Counters, ThatAnotherHasAreRefusedWhereTheUserChoseThem) {
+  run_group({}, [](Engine& engine, Communicator& world) {
+    CommunicatorOptions options{.name = "one", .timeout = seconds(20), .first_immediate = 1000};
+    {
+      auto one = Communicator::create(engine, world.rank(), addresses_of(world), options);
+      ASSERT_TRUE(one) << one.status().to_string();
+      options.name = "two";
+      options.first_immediate = 1019;
+      const Status refused = Communicator::create(engine, world.rank(), addresses_of(world), options).status();
+      EXPECT_EQ(refused.to_string(),
+                "already_exists: CommunicatorOptions: first_immediate: of the counters 1019 to 1038 the communicator "
+                "\"one\" has those from 1000 to 1019: choose others");
+      options.first_immediate = ~0U;
+      EXPECT_EQ(Communicator::create(engine, world.rank(), addresses_of(world), options).status().to_string(),
+                "invalid_argument: CommunicatorOptions: first_immediate: a communicator takes 20 counters, and there "
+                "are 1 from 4294967295 on");
+      EXPECT_TRUE(world.run({}));
+    }
+    options.first_immediate = 1019;
+    EXPECT_TRUE(Communicator::create(engine, world.rank(), addresses_of(world), options)) << "they are free again";
+    EXPECT_TRUE(world.run({}));
   });
 }
 

@@ -179,5 +179,27 @@ TEST_F(CudaPinned, UntilNothingIsCopiedFromItAnyMore) {
   });
 }
 
+// More than a path queues at once holds up no small slice, though their copies are of the same peer and direction.
+TEST_F(CudaPinned, AFullQueueHoldsUpNoSmallSlice) {
+#ifndef FAIRWAY_HAS_KERNELS
+  GTEST_SKIP() << "this build has no kernels: nvcc was not found";
+#endif
+  void* const driver = ::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+  const auto hold =
+      reinterpret_cast<void (*)(bool)>(driver == nullptr ? nullptr : ::dlsym(driver, "fairway_standin_hold_copies"));
+  if (hold == nullptr) GTEST_SKIP() << "a real driver's copies cannot be held";
+  const Region region = registered();
+  use_until_pinned(region);
+  const std::vector<std::uint64_t> same(80, 0), two{0, 1};  // 320 MiB, of which 192 are queued at once
+  hold(true);
+  const auto large = engine_->write(peer_, Paged{region.id, remote_.id, kBytes, kBytes, kBytes, same, same});
+  const auto small = engine_->write(peer_, Paged{region.id, remote_.id, 64, 64, 64, two, two});
+  const Status passed = finish(*engine_, small);
+  hold(false);
+  EXPECT_TRUE(passed) << passed.to_string();
+  const Status ended = finish(*engine_, large);
+  EXPECT_TRUE(ended) << ended.to_string();
+}
+
 }  // namespace
 }  // namespace fairway

@@ -98,6 +98,16 @@ TEST_F(CudaMapping, WhatLeavesAMappingIsRefused) {
   EXPECT_EQ(code([](StreamPut& put) { put.signal_offset = 4; }, stream), ErrorCode::invalid_argument);
   EXPECT_EQ(code([](StreamPut& put) { put.from = nullptr; }, stream), ErrorCode::invalid_argument);
   EXPECT_EQ(code([](StreamPut&) {}, nullptr), ErrorCode::invalid_argument);
+  // A kernel that reads it would end the context.
+  alignas(4096) static std::byte plain[8192];
+  EXPECT_EQ(code([](StreamPut& put) { put.from = plain; }, stream), ErrorCode::invalid_argument);
+  gpus_->on(0, [&] { return gpus_->driver()->cuMemHostRegister_v2(plain, 4096, 0); });
+  const auto half = [](StreamPut& put) {
+    put.from = plain + 2048;
+    put.length = 4096;
+  };
+  EXPECT_EQ(code(half, stream), ErrorCode::invalid_argument) << "pinned in part";
+  gpus_->driver()->cuMemHostUnregister(plain);
   if (gpus_->devices() > 1) {
     EXPECT_EQ(code([](StreamPut&) {}, other), ErrorCode::invalid_argument) << "another GPU's stream";
   }

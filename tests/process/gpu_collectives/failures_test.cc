@@ -1,6 +1,8 @@
 #include <csignal>
 #include <thread>
 
+#include <unistd.h>
+
 #include "process/gpu_collectives/gpu_rank.h"
 
 // Operations on GPUs that cannot end well end all the same, with an error that names the rank, and leave the context
@@ -152,6 +154,33 @@ TEST(GpuFailure, ARankWithoutThatGpuIsNamedToAll) {
     return group.use_gpu(0) ? 0 : 4;
   });
   for (const RankEnd& end : ends) EXPECT_TRUE(end.well) << end.said;
+}
+
+// As host memory says it: who reads that a rank is gone looks for a crash.
+TEST(GpuFailure, ARankThatIsStoppedIsSaidNotToAnswer) {
+  ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+  GroupOptions options;
+  options.transports = {"shm", "cuda"};
+  options.progress = Progress::threads;
+  options.peer_timeout = 1000ms;
+  options.communicator.timeout = 60s;
+  const auto ends = run_processes(options, [](Engine&, Communicator& communicator) {
+    GpuRank rank(communicator);
+    if (!rank.expect(communicator.use_gpu(rank.gpu), "use_gpu")) return 1;
+    std::int32_t own = ::getpid(), all[2] = {};
+    const Collective pids{.kind = CollectiveKind::all_gather, .input = &own, .output = all, .count = sizeof own};
+    if (!rank.expect(communicator.run(pids), "a gather of the hosts")) return 1;
+    if (communicator.rank() == 1) {
+      ::raise(SIGSTOP);
+      return 0;
+    }
+    const GpuStream stream = rank.stream();
+    (void)rank.expect(communicator.stream_run(sum_of(rank.memory(400), 100), stream), "a sum");
+    (void)names(rank, stream, 1, "no heartbeat");
+    ::kill(all[1], SIGCONT);
+    return rank.well ? 0 : 1;
+  });
+  EXPECT_TRUE(ends[0].well) << ends[0].said;
 }
 
 }  // namespace

@@ -255,6 +255,24 @@ TEST(NcclFailure, AGraphEndsAfterAFailure) {
   });
 }
 
+// NCCL holds the thread up for longer than the end of its communicator waits: what it looked at is gone by then.
+TEST(NcclFailure, AThreadThatNcclHoldsUpLooksAtNothingBehindItsOwner) {
+  FAIRWAY_NEEDS_STANDIN();
+  run_ranks({}, [](GpuRank& rank) {  // the only communicator with NCCL is the part
+    {
+      auto part = rank.group.split(0);
+      if (!rank.expect(part.status(), "split") || !rank.expect(part->use_gpu(rank.gpu, NcclCase{}.options), "use_gpu"))
+        return;
+      standin_nccl<void(int)>("fairway_standin_nccl_hold")(3000);
+      while (standin_nccl<int()>("fairway_standin_nccl_holds")() != 0) std::this_thread::sleep_for(1ms);
+    }
+    if (standin_nccl<long()>("fairway_standin_nccl_held")() != 0) return (void)rank.fail("it was waited for");
+    for (int i = 0; i < 1000 && standin_nccl<long()>("fairway_standin_nccl_held")() == 0; ++i)
+      std::this_thread::sleep_for(10ms);
+    std::this_thread::sleep_for(50ms);  // in which it would look
+  });
+}
+
 // At their end communicators are destroyed, not aborted.
 TEST(NcclFailure, AGoodEndIsNone) {
   FAIRWAY_NEEDS_STANDIN();

@@ -108,6 +108,43 @@ TEST(GpuStream, APlaceIsForOneStreamAndThereIsAnEnd) {
   });
 }
 
+TEST(GpuStream, GraphsThatTakeTurnsAreAsManyAsOneLikes) {
+  run_gpu_ranks(2, 10min,
+                [](GpuRank& rank) {
+                  Sum sum(rank, 300), loose(rank, 9);
+                  const GpuStream stream = rank.stream();
+                  Graphs graphs(rank);
+                  std::vector<sys::cuda::ReadyGraph> all;
+                  for (int i = 0; i < 70; ++i) {
+                    all.push_back(graphs.capture(stream, [&] { return sum.enqueue(stream); }));
+                    if (all.back() == nullptr) return (void)rank.fail("no graph " + std::to_string(i));
+                  }
+                  if (!loose.enqueue(stream)) return;
+                  for (int i = 0; i < 140; ++i)
+                    if (!graphs.launch(all[static_cast<std::size_t>(i) * 3 % all.size()], stream))
+                      return (void)rank.fail("a launch");
+                  if (!rank.synchronize(stream)) return (void)rank.fail("the context is broken");
+                  if (!sum.is_right(140) || !loose.is_right(1)) return;
+                  (void)rank.expect(rank.group.stream_status(), "afterwards");
+                },
+                -1, {.graphs_in_turn = true});
+}
+
+TEST(GpuStream, WhetherGraphsTakeTurnsIsTheSameOnEveryRank) {
+  ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+  GroupOptions options;
+  options.transports = {"shm", "cuda"};
+  const auto ends = run_processes(options, [](Engine&, Communicator& communicator) {
+    GpuRank rank(communicator);
+    const Status differ = communicator.use_gpu(rank.gpu, {.graphs_in_turn = communicator.rank() == 0});
+    if (differ.code() != ErrorCode::invalid_argument || differ.message().find("graphs_in_turn") == std::string::npos)
+      (void)rank.fail(differ.to_string());
+    (void)rank.expect(communicator.use_gpu(rank.gpu), "the same");
+    return rank.well ? 0 : 1;
+  });
+  for (const auto& end : ends) EXPECT_TRUE(end.well) << end.said;
+}
+
 TEST(GpuStream, WhatCannotRunIsRefused) {
   run_gpu_ranks(2, 10min, [](GpuRank& rank) {
     const GpuStream stream = rank.stream();
@@ -123,6 +160,13 @@ TEST(GpuStream, WhatCannotRunIsRefused) {
     Collective bad = good;
     bad.input = bad.output = ordinary.data();
     (void)refused(bad, stream, ErrorCode::invalid_argument, "input");
+    // The kernel would end the context beyond the part that is pinned.
+    std::vector<float> half(2048);
+    (void)rank.gpus.on(rank.gpu, [&] { return rank.gpus.driver()->cuMemHostRegister_v2(half.data(), 4096, 0); });
+    bad.input = bad.output = half.data();
+    bad.count = half.size();
+    (void)refused(bad, stream, ErrorCode::invalid_argument, "first 4096 bytes");
+    (void)rank.gpus.on(rank.gpu, [&] { return rank.gpus.driver()->cuMemHostUnregister(half.data()); });
     (void)refused(good, nullptr, ErrorCode::invalid_argument, "stream");
     bad = good;
     bad.reduction = Reduction::custom;

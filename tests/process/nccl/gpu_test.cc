@@ -17,6 +17,7 @@ constexpr std::size_t kGpuBytes = 1u << 20;
 void between_gpus(Board& board, int number, int version, bool vmm) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   ::unsetenv("FAIRWAY_TRANSPORTS");
+  ::setenv("NCCL_DEBUG", "INFO", 1);
   ::setenv("FAIRWAY_GPU_MEMORY", "on", 1);
   DeviceMemory gpus;
   const int device = number % gpus.devices();
@@ -55,8 +56,8 @@ void between_gpus(Board& board, int number, int version, bool vmm) {
   for (void* memory : {from, from_host}) rank.must(rank.table->deregister(rank.sender, memory), "deregMr");
   rank.must(rank.table->deregister(rank.receiver, into), "deregMr");
   rank.barrier(0);
-  rank.leave();
   if (!says(" by cuda/")) throw Failure("no route in NCCL's log: " + said());
+  rank.leave();
 }
 
 TEST(NcclGpu, MemoryOfEveryAllocatorMoves) {

@@ -1,3 +1,5 @@
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -53,6 +55,46 @@ class NcclNics : public testing::Test {
     return true;
   }
 
+  static void meet(const std::shared_ptr<Endpoint>& a, const std::shared_ptr<Endpoint>& b,
+                   std::shared_ptr<Sender>& sender, std::shared_ptr<Receiver>& receiver) {
+    const auto listener = std::make_shared<Listener>(b);
+    b->add(listener);
+    const auto peer = a->engine().connect(b->engine().address());
+    ASSERT_TRUE(peer) << peer.status().to_string();
+    sender = std::make_shared<Sender>(a, *peer, PortId{});
+    a->add(sender);
+    Message hello;
+    hello.kind = Message::Kind::hello;
+    hello.from = sender->id();
+    a->post_until_accepted(*peer, listener->id(), hello);
+    ASSERT_TRUE(until([&] { return (receiver = listener->accept()) != nullptr; }));
+    listener->close();
+  }
+  // One message, whole.
+  static void move(Sender& sender, Memory& from, Receiver& receiver, Memory& into) {
+    void *data = into.region.address, *memory = &into;
+    const std::size_t size = into.region.size_bytes;
+    const int tag = 3;
+    Request *receiving = nullptr, *sending = nullptr;
+    int done = 0;
+    abi::Code code = abi::kSuccess;
+    ASSERT_TRUE(until([&] {
+      code = receiver.receive(1, &data, &size, &tag, &memory, &receiving);
+      return code != abi::kSuccess || receiving != nullptr;
+    }));
+    ASSERT_EQ(code, abi::kSuccess);
+    ASSERT_TRUE(until([&] {
+      code = sender.send(from.region.address, from.region.size_bytes, tag, from, &sending);
+      return code != abi::kSuccess || sending != nullptr;
+    }));
+    ASSERT_EQ(code, abi::kSuccess);
+    ASSERT_TRUE(until([&] { return (code = sender.test(*sending, &done, nullptr)) != abi::kSuccess || done != 0; }));
+    ASSERT_EQ(code, abi::kSuccess);
+    ASSERT_TRUE(
+        until([&] { return (code = receiver.test(*receiving, &done, nullptr)) != abi::kSuccess || done != 0; }));
+    ASSERT_EQ(code, abi::kSuccess);
+  }
+
   std::unique_ptr<support::DeviceMemory> gpus_;
   sys::SystemRuntime system_;
   Runtime runtime_ = system_.runtime();
@@ -63,19 +105,9 @@ class NcclNics : public testing::Test {
 
 TEST_F(NcclNics, MoveGpuMemoryWithoutTheDriversCopies) {
   const auto a = on("nic0"), b = on("nic1");
-  const auto listener = std::make_shared<Listener>(b);
-  b->add(listener);
-  const auto peer = a->engine().connect(b->engine().address());
-  ASSERT_TRUE(peer) << peer.status().to_string();
-  const auto sender = std::make_shared<Sender>(a, *peer, PortId{});
-  a->add(sender);
-  Message hello;
-  hello.kind = Message::Kind::hello;
-  hello.from = sender->id();
-  a->post_until_accepted(*peer, listener->id(), hello);
+  std::shared_ptr<Sender> sender;
   std::shared_ptr<Receiver> receiver;
-  ASSERT_TRUE(until([&] { return (receiver = listener->accept()) != nullptr; }));
-
+  ASSERT_NO_FATAL_FAILURE(meet(a, b, sender, receiver));
   std::byte *out = gpus_->allocate(kNicBytes, 0), *in = gpus_->allocate(kNicBytes, 1);
   const std::uint64_t before = nic::counts().by_dmabuf;
   const auto from = a->register_memory(out, kNicBytes, sender->access());
@@ -108,6 +140,86 @@ TEST_F(NcclNics, MoveGpuMemoryWithoutTheDriversCopies) {
   EXPECT_TRUE(b->deregister(*into));
   a->close();
   b->close();
+}
+
+TEST_F(NcclNics, ThatKeepMemoryLeaveItsHandleValidAndTheSameBytesGetAnother) {
+  const auto a = on("nic0");
+  std::vector<std::byte> bytes(12345);
+  const auto made = a->register_memory(bytes.data(), bytes.size(), Access::write);
+  ASSERT_TRUE(made) << made.status().to_string();
+  const RegionId before = (*made)->region.id;
+  nic::settings().keeping = [](std::uint64_t size) { return size == 12345 ? EBUSY : 0; };
+  EXPECT_EQ(a->deregister(*made).code(), ErrorCode::not_fenced);
+  nic::settings().keeping = nullptr;
+  const auto again = a->register_memory(bytes.data(), bytes.size(), Access::write);
+  ASSERT_TRUE(again) << again.status().to_string();
+  EXPECT_NE(*again, *made);
+  EXPECT_EQ((*made)->region.id, before) << "NCCL may give it back once more";
+  (void)a->deregister(*made);
+  EXPECT_TRUE(a->deregister(*again));
+  a->close();
+}
+
+// Two channels of one peer, or two communicators, that receive into the same bytes.
+TEST_F(NcclNics, AConnectionThatClosesTakesNoMemoryFromAnother) {
+  const auto a = on("nic0"), b = on("nic1");
+  std::shared_ptr<Sender> first, second;
+  std::shared_ptr<Receiver> to_first, to_second;
+  ASSERT_NO_FATAL_FAILURE(meet(a, b, first, to_first));
+  ASSERT_NO_FATAL_FAILURE(meet(a, b, second, to_second));
+  std::vector<std::byte> out(70000, std::byte{5}), in(70000);
+  const auto from = a->register_memory(out.data(), out.size(), first->access());
+  const auto into = b->register_memory(in.data(), in.size(), to_first->access());
+  ASSERT_TRUE(from && into);
+  ASSERT_NO_FATAL_FAILURE(move(*first, **from, *to_first, **into));
+  ASSERT_NO_FATAL_FAILURE(move(*second, **from, *to_second, **into));
+  EXPECT_EQ(first->close(), abi::kSuccess);
+  std::atomic<bool> released{false};
+  a->later(second->peer(), [&] { released = true; });  // behind what the closed one had to release
+  ASSERT_TRUE(until([&] { return released.load(); }));
+  in.assign(in.size(), std::byte{0});
+  ASSERT_NO_FATAL_FAILURE(move(*second, **from, *to_second, **into));
+  EXPECT_EQ(in, out);
+  EXPECT_TRUE(a->deregister(*from));
+  EXPECT_TRUE(b->deregister(*into));
+  a->close();
+  b->close();
+}
+
+// NCCL's logger here waits as long as it is told to; so does whoever calls it.
+std::atomic<bool> reads{true};
+std::atomic<int> told_late{0}, told{0};
+void slow_logger(abi::LogLevel, unsigned long, const char*, int, const char*, ...) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!reads && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  told_late += reads ? 0 : 1;
+  ++told;
+}
+
+TEST_F(NcclNics, ASendDoesNotWaitForItsRouteToBeExplained) {
+  for (const bool informs : {true, false}) {
+    const auto a = on("nic0"), b = on("nic1");
+    std::shared_ptr<Sender> sender;
+    std::shared_ptr<Receiver> receiver;
+    ASSERT_NO_FATAL_FAILURE(meet(a, b, sender, receiver));
+    std::vector<std::byte> out(64, std::byte{5}), in(64);
+    const auto from = a->register_memory(out.data(), out.size(), sender->access());
+    const auto into = b->register_memory(in.data(), in.size(), receiver->access());
+    ASSERT_TRUE(from && into);
+    told = told_late = 0;
+    log_.use(&slow_logger, informs);
+    reads = false;
+    ASSERT_NO_FATAL_FAILURE(move(*sender, **from, *receiver, **into));
+    EXPECT_EQ(told_late, 0) << "it waited for the log";
+    reads = true;
+    if (informs) EXPECT_TRUE(until([&] { return told > 0; }));
+    log_.use(nullptr, false);
+    if (!informs) EXPECT_EQ(told, 0) << "nobody reads it";
+    EXPECT_TRUE(a->deregister(*from));
+    EXPECT_TRUE(b->deregister(*into));
+    a->close();
+    b->close();
+  }
 }
 
 TEST_F(NcclNics, ThatDoNotReachAGpuRefuseItsMemoryInsteadOfStagingIt) {

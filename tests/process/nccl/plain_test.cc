@@ -115,6 +115,13 @@ TEST(NcclSettings, OfRdmaAreReadAndTheirErrorsNameThem) {
             "FAIRWAY_INTERFACES names it");
 }
 
+TEST(NcclSettings, OfNcclSayWhetherAnyoneReadsMoreThanWarnings) {
+  const auto at = [](const char* level) { return logs_information([&](const char*) { return level; }); };
+  for (const char* more : {"INFO", "info", "TRACE"}) EXPECT_TRUE(at(more)) << more;
+  for (const char* less : {"WARN", "VERSION", ""}) EXPECT_FALSE(at(less)) << less;
+  EXPECT_FALSE(at(nullptr));
+}
+
 TEST(NcclSettings, OfNcclThatNameLl128AreKnown) {
   for (const char* named : {"LL128", "ll128", "Simple,LL128", "allreduce:LL128", "broadcast:^LL;allreduce:LL,LL128"})
     EXPECT_TRUE(names_ll128(named)) << named;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdlib>
 #include <random>
 #include <vector>
 
@@ -67,6 +68,7 @@ inline void ring(Board& board, int number, int count, int version, int messages)
   });
   rank.must(rank.table->deregister(rank.sender, from), "deregMr");
   rank.must(rank.table->deregister(rank.receiver, into), "deregMr");
+  if (std::getenv("NCCL_DEBUG") != nullptr && !says(" by ")) throw Failure("no route in NCCL's log: " + said());
   rank.leave();
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 TEST(NcclVerbs, EverySizeAroundARingOfTwo) {
   ::setenv("FAIRWAY_TRANSPORTS", "verbs", 1);
+  ::setenv("NCCL_DEBUG", "INFO", 1);
   ::setenv("FAIRWAY_PEER_TIMEOUT_MS", "20000", 1);  // the guest is slow
   Ranks ranks(2, [](Board& board, int rank) {
     ring(board, rank, 2, 12, 40);
@@ -34,6 +35,7 @@ TEST(NcclVerbs, PortsAreRailsThatNcclMayFuse) {
   std::string rails;
   for (const std::string& port : ports) rails += (rails.empty() ? "" : ",") + port;
   ::setenv("FAIRWAY_TRANSPORTS", "verbs", 1);
+  ::setenv("NCCL_DEBUG", "INFO", 1);
   ::setenv("FAIRWAY_RAILS", rails.c_str(), 1);
   ::setenv("FAIRWAY_PEER_TIMEOUT_MS", "20000", 1);
   Ranks ranks(2, [&](Board& board, int rank) {

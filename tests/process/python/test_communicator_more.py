@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+import socket
 import tempfile
 import threading
 import unittest
@@ -24,6 +25,50 @@ class Tensor:
 
     def __dlpack_device__(self):
         return self._values.__dlpack_device__()
+
+
+class Arguments(unittest.TestCase):
+    def test_what_cannot_be_is_named(self):
+        with fairway.Engine() as engine, fairway.Communicator(engine, 0, [engine.address]) as group:
+            x, mine = np.ones(4), [engine.address]
+            for words, call in (
+                ("engine is a fairway.Engine, not 5", lambda: fairway.Communicator(5, 0, mine)),
+                ("rank is a whole number", lambda: fairway.Communicator(engine, "a", mine)),
+                ("addresses is a list of str.*not '127", lambda: fairway.Communicator(engine, 0, engine.address)),
+                (r"addresses\[0\] is a str, not 5", lambda: fairway.Communicator(engine, 0, [5])),
+                ("name is a str, not 5", lambda: fairway.Communicator(engine, 0, mine, name=5)),
+                ("timeout is seconds.*not 'a'", lambda: fairway.Communicator(engine, 0, mine, timeout="a")),
+                ("environment is a dict", lambda: fairway.Communicator.join(environment=5)),
+                ("algorithm is a str, not 5", lambda: group.all_reduce(x, algorithm=5)),
+                ("timeout is seconds.*not 'a'", lambda: group.all_reduce(x, timeout="a")),
+                ("timeout is seconds", lambda: group.barrier(timeout=-1)),
+                ("root is a whole number", lambda: group.broadcast(x, root="a")),
+                ("root is a whole number", lambda: group.reduce(x, root=None)),
+                (r"send_counts\[0\] is a whole number", lambda: group.all_to_allv(x, x, ["a"], [4])),
+                ("receive_counts is a list of 1 whole numbers", lambda: group.all_to_allv(x, x, [4], 5)),
+                ("color is a whole number", lambda: group.split("a")),
+                ("without is a list of ranks, not 5", lambda: group.shrink(5)),
+                ("added is a list of str.*not 5", lambda: group.grow(5, name="x")),
+                ("name is a str, not 5", lambda: group.grow(["a"], name=5)),
+                ("gpu is a whole number", lambda: group.use_gpu("a")),
+            ):
+                with self.subTest(words=words), self.assertRaisesRegex(fairway.InvalidArgument, words):
+                    call()
+            group.barrier()
+
+    def test_a_message_to_a_rank_that_does_not_answer_times_out(self):
+        """Its connection does not even come about: nothing was started that could be cancelled."""
+
+        def body(group):
+            with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
+                group._addresses = ["127.0.0.1:%d" % silent.getsockname()[1]] * 2
+                for call in (group.send, group.receive):
+                    with self.assertRaisesRegex(fairway.TimedOut, f"rank {1 - group.rank}") as caught:
+                        call(np.ones(4), 1 - group.rank, timeout=0.2)
+                    self.assertEqual(caught.exception.rank, 1 - group.rank)
+            group.barrier()
+
+        ranks.threads(body, 2, timeout=20.0)
 
 
 class Arrays(unittest.TestCase):

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import io
+import os
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -254,6 +256,29 @@ class Example(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertIn("tokens that differ from one process's: 0 of 24 requests", done.stdout)
             self.assertIn("arrived", pathlib.Path(picture).read_text())
+
+    def test_without_a_module_it_says_so_in_a_sentence(self):
+        """A copy outside of any tree, with nothing on the path; in a tree it finds the newest module that was built."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder) / "examples" / "kv"
+            shutil.copytree(KV, copy, ignore=shutil.ignore_patterns("__pycache__"))
+            clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_PRELOAD")}
+            done = subprocess.run([sys.executable, "-B", copy / "run.py"], capture_output=True, text=True, timeout=60, env=clean)
+            if "imports no fairway" not in done.stderr:
+                self.skipTest("a fairway is installed")
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            built = copy.parent.parent / "build" / "some" / "python" / "fairway"
+            built.mkdir(parents=True)
+            (built / "_fairway.cpython-0-nowhere.so").write_bytes(b"")
+            (built / "__init__.py").write_text("from . import _fairway")
+            done = subprocess.run([sys.executable, "-B", copy / "run.py"], capture_output=True, text=True, timeout=60, env=clean)
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1), done.stderr)
+            self.assertIn("are for another Python", done.stderr)
+            (built / "__init__.py").write_text("")
+            done = subprocess.run([sys.executable, "-B", "-c", "import find_fairway, os; print(find_fairway.find(), os.environ['PYTHONPATH'])"],
+                                  cwd=copy, capture_output=True, text=True, timeout=60, env=clean)
+            self.assertEqual(done.stdout, f"None {built.parent}\n", done.stderr)
 
     def test_options_that_make_no_sense_are_told(self):
         for wrong in (["--prefills", "3"], ["--decodes", "x"], ["--requests", "0"], ["--tokens", "1000"], ["--seconds", "0"]):

@@ -67,6 +67,12 @@ class Environments(unittest.TestCase):
         for nodes, first in (("a", "a"), ("a,b", "a"), ("n[1,3]", "n1"), ("n[08-11]-ib,x", "n08-ib")):
             self.assertEqual(launch.first_host(nodes), first)
 
+    def test_a_host_has_an_address_towards_another(self):
+        for towards, own in (("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("::1", "[::1]"), ("[::1]", "[::1]")):
+            if ":" in own and not pathlib.Path("/proc/net/if_inet6").read_text().strip():
+                continue  # a machine without IPv6
+            self.assertEqual(launch.own_address(towards), own)
+
     def test_what_is_missing_or_wrong_is_named(self):
         for words, complaint in (
             ({}, "no launcher"),

@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from test_vllm import BLOCKS, Engine
+from vllm_engine import BLOCKS, Engine
 
 TRANSFERS = 100_000 if os.environ.get("FAIRWAY_LONG") else 2_000
 TOGETHER = 10  # requests of two blocks

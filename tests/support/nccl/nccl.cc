@@ -42,6 +42,8 @@ struct Board {  // shared by the ranks
 // What tests ask for, in one process.
 std::atomic<long> dies_in{-1};  // counts down with operations; at 0 the process is killed inside
 std::atomic<bool> stalls{false};
+std::atomic<int> hold_ms{0};  // the next look for errors stays inside for so long
+std::atomic<long> held{0};    // and has returned
 std::atomic<long> operations{0}, aborted{0}, destroyed{0};
 
 using Copy = int (*)(unsigned long long to, unsigned long long from, std::size_t bytes);
@@ -211,6 +213,15 @@ void fairway_standin_nccl_stall(bool on) {
 long fairway_standin_nccl_operations() {
   return operations;
 }
+void fairway_standin_nccl_hold(int milliseconds) {
+  hold_ms = milliseconds;
+}
+int fairway_standin_nccl_holds() {  // 0: it is inside, or has been
+  return hold_ms;
+}
+long fairway_standin_nccl_held() {
+  return held;
+}
 long fairway_standin_nccl_aborted() {
   return aborted;
 }
@@ -253,6 +264,10 @@ int ncclCommInitRankConfig(Comm* comm, int ranks, Id id, int rank, const Config*
   return kSuccess;
 }
 int ncclCommGetAsyncError(Comm comm, int* state) {
+  if (const int stays = hold_ms.exchange(0); stays > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(stays));
+    ++held;
+  }
   Group& one = of(comm);
   bool all = true;
   for (int other = 0; other < one.ranks; ++other) all = all && one.board->arrived[other] > 0;

@@ -60,13 +60,17 @@ int query_device(abi::Context*, abi::Limits* limits) {
   limits->atomics = abi::kAtomicsNone;
   return 0;
 }
-int query_port(abi::Context*, std::uint8_t, abi::PortState* state) {
+int query_port(abi::Context* context, std::uint8_t, abi::PortState* state) {
+  const std::lock_guard lock(world().mutex);
   *state = {};
+  state->pkeys = static_cast<std::uint16_t>(world().nics[of<Open>(context).nic].partitions.size());
   state->state = abi::kPortActive;
   state->active_mtu = 5;
   state->gids = settings().ports;
   state->max_message = 1u << 30;
-  state->link_layer = 2;
+  state->link_layer = settings().infiniband ? 1 : 2;
+  state->lid = settings().infiniband ? static_cast<std::uint16_t>(1 + of<Open>(context).nic) : std::uint16_t{0};
+  state->path_flags = settings().header_required ? static_cast<std::uint8_t>(abi::kHeaderRequired) : std::uint8_t{0};
   state->speed = 32;
   state->width = 2;
   return 0;
@@ -84,12 +88,16 @@ ssize_t query_gids(abi::Context* context, abi::Gid* into, std::size_t, std::uint
     bytes[14] = i;
     bytes[15] = static_cast<unsigned char>(1 + of<Open>(context).nic);
     into[i].port = static_cast<std::uint8_t>(i + 1);
-    into[i].type = 2;
+    into[i].type = settings().infiniband ? 0 : 2;
   }
   return settings().ports;
 }
-int query_partition(abi::Context*, std::uint8_t, int, std::uint16_t* key) {
-  *key = 0xffff;
+int query_partition(abi::Context* context, std::uint8_t, int index, std::uint16_t* key) {
+  const std::lock_guard lock(world().mutex);
+  const auto& table = world().nics[of<Open>(context).nic].partitions;
+  if (index < 0 || static_cast<std::size_t>(index) >= table.size()) return EINVAL;
+  const std::uint16_t at = table[static_cast<std::size_t>(index)];
+  *key = static_cast<std::uint16_t>(at << 8 | at >> 8);  // big-endian
   return 0;
 }
 int query_paging(abi::Context*, abi::PagingLimits* paging) {
@@ -148,6 +156,15 @@ void readdress(const std::string& nic, std::optional<std::uint8_t> network) {
       if (nic == each.device.name) each.network = network;
   }
   befall(nic, abi::kEventGidChange);
+}
+
+void repartition(const std::string& nic, std::vector<std::uint16_t> keys) {
+  {
+    const std::lock_guard lock(world().mutex);
+    for (Nic& each : world().nics)
+      if (nic == each.device.name) each.partitions = keys;
+  }
+  befall(nic, abi::kEventPartitionChange);
 }
 
 std::uint64_t asked_for_events(const std::string& nic) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "transport/verbs/library.h"
 
@@ -38,13 +39,20 @@ struct Settings {
   std::function<void(std::uint64_t size)> registering, deregistering;  // called without a lock
   std::function<void()> destroying;                                    // called without a lock, for each queue pair
   std::function<void()> leading;  // called without a lock, before a queue pair is connected to its peer
+  std::function<int(std::uint64_t size)> keeping;         // the errno with which a region's end is refused; 0: it ends
+  int no_error_state = 0, no_reset = 0, no_end = 0;       // errnos with which queue pairs refuse that
+  bool flushes = true;                                    // queue pairs in the error state complete what they have
+  std::uint64_t most_sends = ~0UL, most_receives = ~0UL;  // requests that a queue pair takes, in its life
+  bool infiniband = false, header_required = false;
 };
 Settings& settings();
 
 struct Counts {
   std::atomic<std::uint64_t> by_dmabuf{0}, by_peer_memory{0}, on_demand{0}, regions{0};
-  std::atomic<std::uint64_t> reads_of_gpus{0}, pushed{0};  // reads over the bus; bytes that such reads made visible
-  std::atomic<std::uint64_t> largest_inline{0};            // bytes
+  std::atomic<std::uint64_t> reads_of_gpus{0}, pushed{0};      // reads over the bus; bytes that such reads made visible
+  std::atomic<std::uint64_t> largest_inline{0};                // bytes
+  std::atomic<int> rnr_timer{-1};                              // of the last queue pair that was told one
+  std::atomic<std::uint64_t> global_paths{0}, local_paths{0};  // queue pairs that were connected, by their header
 };
 Counts& counts();
 
@@ -56,6 +64,8 @@ bool break_pair(std::uint64_t user);
 void befall(const std::string& nic, int event);
 // Gives the NIC addresses of that network (the second number of the address), or none, and raises the event.
 void readdress(const std::string& nic, std::optional<std::uint8_t> network);
+// Gives the NIC a partition table and raises the event.
+void repartition(const std::string& nic, std::vector<std::uint16_t> keys);
 // Removes the NIC from the device list without an event. Open handles stay valid.
 void unplug(const std::string& nic);
 std::size_t users(const std::string& nic);  // number of open handles

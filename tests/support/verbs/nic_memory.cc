@@ -111,6 +111,7 @@ abi::MemoryRegion* register_dmabuf(abi::ProtectionDomain* domain, std::uint64_t 
 
 int deregister(abi::MemoryRegion* handle) {
   if (settings().deregistering) settings().deregistering(handle->length);
+  if (const int error = settings().keeping ? settings().keeping(handle->length) : 0; error != 0) return error;
   const std::lock_guard lock(world().mutex);
   Region& region = of<Region>(handle);
   if (region.gpu >= 0) arrive(region.gpu, false);

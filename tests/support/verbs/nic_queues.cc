@@ -28,6 +28,7 @@ void complete(abi::CompletionQueue* into, const abi::WorkCompletion& completion)
 
 void to_error(Pair& pair) {
   pair.pair.state = abi::kError;
+  if (!world().settings.flushes) return;
   for (const Receive& each : pair.receives) {
     abi::WorkCompletion completion{};
     completion.id = each.id;
@@ -179,6 +180,12 @@ int post_send(abi::QueuePair* handle, abi::SendRequest* first, abi::SendRequest*
       *bad = request;
       return EINVAL;
     }
+    if (pair.sends_taken == settings().most_sends) {
+      *bad = request;
+      return ENOMEM;
+    }
+    ++pair.sends_taken;
+    if (pair.pair.state == abi::kError && !settings().flushes) continue;
     abi::WorkCompletion completion{};
     completion.id = request->id;
     if (pair.pair.state == abi::kError) {
@@ -199,11 +206,17 @@ int post_send(abi::QueuePair* handle, abi::SendRequest* first, abi::SendRequest*
   return 0;
 }
 
-int post_receive(abi::QueuePair* handle, abi::ReceiveRequest* first, abi::ReceiveRequest**) {
+int post_receive(abi::QueuePair* handle, abi::ReceiveRequest* first, abi::ReceiveRequest** bad) {
   const std::lock_guard lock(world().mutex);
   Pair& pair = of<Pair>(handle);
-  for (abi::ReceiveRequest* request = first; request != nullptr; request = request->next)
+  for (abi::ReceiveRequest* request = first; request != nullptr; request = request->next) {
+    if (pair.receives_taken == settings().most_receives) {
+      *bad = request;
+      return ENOMEM;
+    }
+    ++pair.receives_taken;
     pair.receives.push_back({request->id, request->gather_count == 0 ? abi::Gather{} : request->gather[0]});
+  }
   if (pair.pair.state == abi::kError) to_error(pair);
   return 0;
 }
@@ -266,8 +279,15 @@ abi::QueuePair* create_pair(abi::ProtectionDomain* domain, abi::QueuePairOptions
 }
 int modify_pair(abi::QueuePair* handle, abi::QueuePairState* to, int mask) {
   if (to->state == abi::kReadyToReceive && settings().leading) settings().leading();
+  if (to->state == abi::kError && settings().no_error_state != 0) return settings().no_error_state;
+  if (to->state == abi::kReset && settings().no_reset != 0) return settings().no_reset;
   const std::lock_guard lock(world().mutex);
   Pair& pair = of<Pair>(handle);
+  if (to->state == abi::kReadyToReceive)
+    ++(to->address.is_global != 0 ? world().counts.global_paths : world().counts.local_paths);
+  if ((mask & abi::kMaskPkey) != 0 && to->pkey_index >= world().nics[of<Open>(pair.pair.context).nic].partitions.size())
+    return EINVAL;
+  if ((mask & abi::kMaskMinRnrTimer) != 0) world().counts.rnr_timer = to->min_rnr_timer;
   if ((mask & abi::kMaskPeer) != 0) pair.peer = to->peer_number;
   if (to->state == abi::kError)
     to_error(pair);
@@ -278,6 +298,7 @@ int modify_pair(abi::QueuePair* handle, abi::QueuePairState* to, int mask) {
 }
 int destroy_pair(abi::QueuePair* handle) {
   if (settings().destroying) settings().destroying();
+  if (settings().no_end != 0) return settings().no_end;
   const std::lock_guard lock(world().mutex);
   end_access(of<Pair>(handle));
   world().pairs.erase(handle->number);

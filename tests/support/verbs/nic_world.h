@@ -19,6 +19,7 @@ struct Nic {
   abi::Device device{};
   abi::Device* list[3]{};
   std::optional<std::uint8_t> network = std::uint8_t{0};  // empty: no address
+  std::vector<std::uint16_t> partitions{0xffff};
   bool plugged = true;
   std::uint64_t asked_for_events = 0;
 };
@@ -52,6 +53,7 @@ struct Pair {
   std::uint32_t peer = 0;
   unsigned access = 0;
   std::deque<Receive> receives;
+  std::uint64_t sends_taken = 0, receives_taken = 0;
 };
 struct OnItsWay {  // bytes for a GPU that are not visible yet
   int gpu = 0;

@@ -49,6 +49,7 @@ TEST(CGroup, GpuOptionsHaveTheCppDefaults) {
   EXPECT_EQ(expected.windows_from, options.windows_from);
   EXPECT_EQ(expected.meet_from, options.meet_from);
   EXPECT_EQ(expected.messages, options.messages != 0);
+  EXPECT_EQ(expected.graphs_in_turn, options.graphs_in_turn != 0);
   EXPECT_EQ(nullptr, options.nccl_library);
   EXPECT_EQ(nullptr, options.table);
 }

@@ -7,7 +7,7 @@ namespace {
 
 Observed in(std::uint64_t operation, bool moves, int waits_for = -1) {
   Observed rank;
-  rank.answers = true;
+  rank.asked = rank.answers = true;
   rank.operation = operation;
   rank.moves = moves;
   rank.waits_for = waits_for;
@@ -62,6 +62,17 @@ TEST(Blame, ARankThatWasInItAndIsGoneIsNotWhyAnotherNeverCame) {
   EXPECT_EQ(found.text, "rank 1 never entered it; it was last in operation 8");
   ranks[1] = in(9, true);
   EXPECT_EQ(blame(ranks, kNames, 0, 9).rank, 3) << "if nobody else is to blame";
+}
+
+// A deadline of a few microseconds leaves no time to ask: nothing read is not nothing there.
+TEST(Blame, OfRanksThatNobodyAskedNothingIsSaid) {
+  const std::vector<Observed> ranks(4);
+  const Blame found = blame(ranks, kNames, 0, 9, 2);
+  EXPECT_EQ(found.rank, -1);
+  EXPECT_EQ(found.text, "it was too short to ask the other ranks where they are; this one waits for rank 2");
+  std::vector<Observed> asked = ranks;
+  asked[3].asked = true;
+  EXPECT_EQ(blame(asked, kNames, 0, 9, 2).text, "rank 3 does not answer");
 }
 
 }  // namespace

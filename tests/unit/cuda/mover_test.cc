@@ -10,6 +10,7 @@
 
 #include "support/cuda/device_memory.h"
 #include "sys/cuda_pins.h"
+#include "sys/nvml.h"
 #include "sys/system_runtime.h"
 
 // What the mover asks of its threads, and what of the driver outlives what it is for.
@@ -23,6 +24,7 @@ class Idle final : public Executor {
    public:
     explicit Asleep(std::atomic<int>& wakes) : wakes_(wakes) {}
     void wake() override { ++wakes_; }
+    void end() override {}
     Status watch(int) override { return {}; }
     void unwatch(int) override {}
 
@@ -85,6 +87,22 @@ TEST_F(MoverOf, WhatACaptureDoesNotAllowIsTriedAgain) {
     ready = mover.path({1, 1}, nullptr, {}, path, why);
   EXPECT_EQ(ready, host::Mover::Readiness::ready) << why;
   mover.close();
+}
+
+TEST_F(MoverOf, GpusThatThisProcessDoesNotSeeAreAskedFor) {
+  ::setenv("FAIRWAY_NVML", FAIRWAY_STANDIN_CUDA, 1);
+  EXPECT_EQ(sys::native_atomics("0000:00:06.0", "0000:00:0D.0"), true);
+  EXPECT_EQ(sys::native_atomics("0000:00:06.0", "0000:00:0E.0"), std::nullopt);
+  EXPECT_EQ(sys::native_atomics("GPU-005a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a", "GPU-075a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a"),
+            true);
+  EXPECT_EQ(sys::native_atomics("GPU-005a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a", "GPU-085a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a"),
+            std::nullopt);
+  ::setenv("FAIRWAY_STANDIN_NO_NVLINK", "1", 1);
+  EXPECT_EQ(sys::native_atomics("0000:00:06.0", "0000:00:0D.0"), false);
+  ::unsetenv("FAIRWAY_STANDIN_NO_NVLINK");
+  ::setenv("FAIRWAY_NVML", "/nowhere/libnvidia-ml.so.1", 1);
+  EXPECT_EQ(sys::native_atomics("0000:00:06.0", "0000:00:0D.0"), std::nullopt);
+  ::unsetenv("FAIRWAY_NVML");
 }
 
 class CudaPinsOf : public MoverOf {

@@ -103,6 +103,7 @@ TEST(DoctorFleet, WhereNothingWasComparedItSaysSo) {
   EXPECT_EQ(fleet.compared, 0U);
   EXPECT_NE(text_of(fleet, nodes, {}).find("nothing compared"), std::string::npos) << text_of(fleet, nodes, {});
   EXPECT_EQ(text_of(fleet, nodes, {}).find("no differences"), std::string::npos);
+  EXPECT_EQ(exit_code(fleet, nodes), 1) << "what was not compared is not equal";
 }
 
 }  // namespace

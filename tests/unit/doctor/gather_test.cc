@@ -52,7 +52,7 @@ TEST(DoctorGather, RegistersFromAConfigFile) {
 
 TEST(DoctorGather, RegistersFromLspci) {
   Facts facts;
-  EXPECT_TRUE(read_lspci_capabilities(
+  EXPECT_TRUE(read_pasted(
       "0000:1a:00.0 PCI bridge: A switch\n"
       "\tCapabilities: [68] Express (v2) Downstream Port (Slot+), MSI 00\n"
       "\t\tDevCap:\tMaxPayload 512 bytes, PhantFunc 0\n"
@@ -64,7 +64,7 @@ TEST(DoctorGather, RegistersFromLspci) {
       "\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-\n"
       "0000:1b:00.0 Infiniband controller: A NIC\n"
       "\tCapabilities: <access denied>\n",
-      "lspci.txt", facts));
+      "lspci.txt", {}, facts));
   EXPECT_EQ(facts.text("pci.0000:1a:00.0.acs"), "001d");
   EXPECT_EQ(facts.find("pci.0000:1a:00.0.acs")->where, "lspci.txt:9");
   EXPECT_EQ(facts.text("pci.0000:1a:00.0.relaxed_ordering"), "0");

@@ -14,6 +14,7 @@ struct Pair {
   Server (*near_miss)();
 };
 std::span<const Pair> machine_pairs();   // placement, PCIe, IOMMU, virtual machines, ports, bonds
-std::span<const Pair> software_pairs();  // the rest
+std::span<const Pair> software_pairs();  // software of the host, measurements, files
+std::span<const Pair> job_pairs();       // jobs' settings, logs, networks, NVLink fabrics
 
 }  // namespace fairway::doctor::testing

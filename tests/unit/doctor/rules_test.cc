@@ -23,6 +23,7 @@ std::string findings_of(const Report& report) {
 std::vector<Pair> pairs() {
   std::vector<Pair> all(machine_pairs().begin(), machine_pairs().end());
   all.insert(all.end(), software_pairs().begin(), software_pairs().end());
+  all.insert(all.end(), job_pairs().begin(), job_pairs().end());
   return all;
 }
 

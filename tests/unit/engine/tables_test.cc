@@ -1,3 +1,4 @@
+// size: a few cases for each of seven tables
 #include <set>
 #include <thread>
 #include <vector>

@@ -84,6 +84,24 @@ TEST(Usable, NothingListensWhereTheEngineDoesNot) {
   EXPECT_EQ(names("10.0.0.9"), "");
 }
 
+TEST(Usable, AnAddressOfVersionSixListensWhereItIsNamed) {
+  Answer eth("eth0", 0);
+  sockaddr_in6 six{};
+  six.sin6_family = AF_INET6;
+  six.sin6_addr.s6_addr[0] = 0xfd;
+  six.sin6_addr.s6_addr[15] = 2;
+  eth.info.addr_format = FI_SOCKADDR_IN6;
+  eth.info.src_addr = &six;
+  eth.info.src_addrlen = sizeof six;
+  FabricOptions options;
+  for (const auto& [host, listens] :
+       {std::pair{"fd00::2", true}, std::pair{"fd00:0:0::2", true}, std::pair{"fd00::3", false}, std::pair{"::", true},
+        std::pair{"10.0.0.1", false}}) {
+    options.listen_host = host;
+    EXPECT_EQ(usable(&eth.info, options).size(), listens ? 1u : 0u) << host;
+  }
+}
+
 TEST(Usable, ADomainIsOneThoughItHasSeveralAddresses) {
   Answer first("eth0", 0x0a000001), second("eth0", 0x0a000002);
   first.info.next = &second.info;

@@ -133,7 +133,7 @@ TEST(Discovery, TellsKindsOfInterfacesApart) {
   ASSERT_EQ(machine->bonds.size(), 1U);
   EXPECT_EQ(machine->bonds[0].legs.size(), 2U);
   EXPECT_FALSE(machine->interfaces[find_interface(*machine, "eth1").index].speed_gbps);
-  EXPECT_FALSE(bond_capacity_gbps(machine->bonds[0]));
+  EXPECT_FALSE(bond_capacity_gbps(*machine, machine->bonds[0]));
 }
 
 // As an mlx5's and soft-RoCE's drivers show them.

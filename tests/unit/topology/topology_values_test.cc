@@ -91,26 +91,26 @@ Bond lacp(double first, double second) {
 
 TEST(Bond, CarriesTheSumAndOneFlowOneLeg) {
   auto bond = lacp(200, 200);
-  EXPECT_DOUBLE_EQ(*bond_capacity_gbps(bond), 400);
-  EXPECT_DOUBLE_EQ(*bond_one_flow_gbps(bond), 200);
+  EXPECT_DOUBLE_EQ(*bond_capacity_gbps({}, bond), 400);
+  EXPECT_DOUBLE_EQ(*bond_one_flow_gbps({}, bond), 200);
   bond.legs[1].up.set(false, Source::bonding);
-  EXPECT_DOUBLE_EQ(*bond_capacity_gbps(bond), 200);
+  EXPECT_DOUBLE_EQ(*bond_capacity_gbps({}, bond), 200);
   bond.legs[1] = bond.legs[0];
   bond.legs[1].aggregator.set(2, Source::bonding);
-  EXPECT_DOUBLE_EQ(*bond_capacity_gbps(bond), 200);
+  EXPECT_DOUBLE_EQ(*bond_capacity_gbps({}, bond), 200);
 }
 
 TEST(Bond, OfUnknownLegsIsUnknown) {
   auto bond = lacp(200, 200);
   bond.legs[1].speed_gbps.forget();
-  EXPECT_FALSE(bond_capacity_gbps(bond));
-  EXPECT_FALSE(bond_one_flow_gbps(bond));
+  EXPECT_FALSE(bond_capacity_gbps({}, bond));
+  EXPECT_FALSE(bond_one_flow_gbps({}, bond));
 }
 
 TEST(Bond, BackupCarriesOneLeg) {
   auto bond = lacp(100, 100);
   bond.mode.set("active-backup", Source::bonding);
-  EXPECT_DOUBLE_EQ(*bond_capacity_gbps(bond), 100);
+  EXPECT_DOUBLE_EQ(*bond_capacity_gbps({}, bond), 100);
 }
 
 TEST(Fact, KeepsTheFirstValueAndReportsAConflict) {

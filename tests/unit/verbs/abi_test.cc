@@ -69,6 +69,7 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   SAME_PLACE(PortState, lid, ibv_port_attr, lid);
   SAME_PLACE(PortState, width, ibv_port_attr, active_width);
   SAME_PLACE(PortState, link_layer, ibv_port_attr, link_layer);
+  SAME_PLACE(PortState, path_flags, ibv_port_attr, flags);
   static_assert(sizeof(abi::PortState) > sizeof(ibv_port_attr));
   SAME_SIZE(Limits, ibv_device_attr);
   SAME_PLACE(Limits, gathers, ibv_device_attr, max_sge);
@@ -116,6 +117,8 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   EXPECT_EQ(unsigned{abi::kPagesAtomics}, unsigned{IBV_ODP_SUPPORT_ATOMIC});
   EXPECT_EQ(int{abi::kEventPortError}, int{IBV_EVENT_PORT_ERR});
   EXPECT_EQ(int{abi::kEventDeviceFatal}, int{IBV_EVENT_DEVICE_FATAL});
+  EXPECT_EQ(int{abi::kEventPartitionChange}, int{IBV_EVENT_PKEY_CHANGE});
+  EXPECT_EQ(unsigned{abi::kHeaderRequired}, unsigned{IBV_QPF_GRH_REQUIRED});
   EXPECT_EQ(int{abi::kAtomicsGlobal}, int{IBV_ATOMIC_GLOB});
   EXPECT_EQ(int{abi::kPortActive}, int{IBV_PORT_ACTIVE});
 #else

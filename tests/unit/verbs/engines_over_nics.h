@@ -34,7 +34,10 @@ class EnginesOverNics : public testing::Test {
     near_.reset();
     far_.reset();
     nic::settings() = {};
-    for (const char* each : {"nic0", "nic1"}) nic::readdress(each, std::uint8_t{0});
+    for (const char* each : {"nic0", "nic1"}) {
+      nic::readdress(each, std::uint8_t{0});
+      nic::repartition(each, {0xffff});
+    }
     nic::plug_all();
   }
   Engine open(EngineOptions options = {}) {
@@ -48,9 +51,9 @@ class EnginesOverNics : public testing::Test {
     EXPECT_TRUE(made) << made.status().to_string();
     return std::move(*made);
   }
-  void meet(std::size_t links) {
-    near_.emplace(open());
-    far_.emplace(open());
+  void meet(std::size_t links, const EngineOptions& options = {}) {
+    near_.emplace(open(options));
+    far_.emplace(open(options));
     ASSERT_NO_FATAL_FAILURE(connect(links));
   }
   void connect(std::size_t links) {

@@ -113,6 +113,33 @@ TEST_F(EnginesOverNics, APortOrAQueueThatFailsEndsTheLinksOfItsPortAndTheyComeBa
   EXPECT_EQ(failures("nic0"), 0U);
 }
 
+// It may be taken by another partition, or by none.
+TEST_F(EnginesOverNics, APartitionThatMovesEndsTheLinksOfItsPortAndTheyComeBackInIt) {
+  EngineOptions options;
+  options.rdma.partition = 0x8001;
+  for (const char* each : {"nic0", "nic1"}) nic::repartition(each, {0xffff, 0x8001});
+  ASSERT_NO_FATAL_FAILURE(meet(2, options));
+  nic::repartition("nic0", {0xffff, 0x8001, 0x8002});
+  nic::repartition("nic1", {0x8001});
+  EXPECT_TRUE(until([&] { return failures("nic1") > 0; }));
+  ASSERT_TRUE(until_up(2)) << "each new queue pair looks for it";
+  moves();
+  EXPECT_EQ(failures("nic0"), 0U) << "its index is the same";
+}
+
+TEST_F(EnginesOverNics, AnInfiniBandPortThatRequiresARoutingHeaderGetsIt) {
+  for (const bool required : {false, true}) {
+    nic::settings().infiniband = true;
+    nic::settings().header_required = required;
+    nic::counts().global_paths = nic::counts().local_paths = 0;
+    ASSERT_NO_FATAL_FAILURE(meet(2));
+    moves();
+    near_.reset(), far_.reset();
+    EXPECT_EQ(nic::counts().global_paths > 0, required);
+    EXPECT_EQ(nic::counts().local_paths > 0, !required);
+  }
+}
+
 // As soft-RoCE's does whose last packets wait for a neighbour that does not answer.
 TEST_F(EnginesOverNics, AQueuePairThatTakesLongToGoHoldsUpNeitherFenceNorTheNextLink) {
   Door door;

@@ -8,8 +8,9 @@ namespace fairway::transport::verbs {
 namespace {
 
 std::vector<PortAddress> some_ports() {
-  std::vector<PortAddress> ports{
-      {Fabric::roce, {}, 0, 1}, {Fabric::infiniband, {}, 9, 32}, {Fabric::iwarp, {}, 0, 2, true, true, 4791}};
+  std::vector<PortAddress> ports{{Fabric::roce, {}, 0, 1},
+                                 {Fabric::infiniband, {}, 9, 32, false, false, 0, true},
+                                 {Fabric::iwarp, {}, 0, 2, true, true, 4791}};
   ports[1].gid[3] = std::byte{5};
   return ports;
 }
@@ -65,6 +66,7 @@ TEST(VerbsHandshake, PortsThatNoSideHasAreRefused) {
   EXPECT_TRUE(refused([](auto& ports) { ports[0].fabric = static_cast<Fabric>(4); }));
   EXPECT_TRUE(refused([](auto& ports) { ports[1].uses_cm = true; })) << "InfiniBand has its own";
   EXPECT_TRUE(refused([](auto& ports) { ports[2].uses_cm = false; })) << "iWARP has nothing else";
+  EXPECT_TRUE(refused([](auto& ports) { ports[0].global = true; })) << "RoCE's packets always have the header";
   EXPECT_TRUE(refused([](auto& ports) { ports[0].queue_pairs = 0; }));
   EXPECT_TRUE(refused([](auto& ports) { ports[0].queue_pairs = kMaxQueuePairs + 1; }));
 }

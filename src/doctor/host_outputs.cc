@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include "doctor/link_facts.h"
+#include "doctor/outputs.h"
+#include "topology/text.h"
+
+// Settings and limits of the host, as commands print them.
+namespace fairway::doctor {
+
+namespace text = topology::text;
+using topology::Output;
+
+// "kernel.numa_balancing = 1"; of `sysctl -n NAME` and `cat /proc/sys/...` the value alone.
+std::string read_sysctl(const Output& output, const Gathered& to) {
+  std::string gave;
+  std::size_t number = 0;
+  std::size_t settings = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto trimmed = text::trim(line);
+    if (trimmed.empty()) continue;
+    const auto equals = trimmed.find('=');
+    std::string name;
+    auto value = trimmed;
+    if (equals != trimmed.npos) {
+      name = text::quote(text::trim(trimmed.substr(0, equals)));
+      value = text::trim(trimmed.substr(equals + 1));
+    } else if (const auto words = text::words(output.command); !words.empty()) {
+      name = text::quote(words.back());
+      if (name.starts_with("/proc/sys/")) name = name.substr(10);
+      for (auto& c : name) c = c == '/' ? '.' : c;
+    }
+    if (name.find('.') == std::string::npos) continue;
+    const auto fact = name == "vm.nr_hugepages"         ? std::string("memory.hugepages.all.default")
+                      : name == "kernel.numa_balancing" ? name
+                                                        : "sysctl." + name;
+    to.facts.set(fact, text::quote(value, 200), output.at(number));
+    if (++settings <= 3) gave += fmt::format("{}{} = {}", gave.empty() ? "" : ", ", name, text::quote(value));
+  }
+  if (settings > 3) gave += fmt::format(" and {} more", settings - 3);
+  return gave;
+}
+
+// "Linux node 5.15.0-97-generic #107-Ubuntu SMP ... x86_64 GNU/Linux"
+std::string read_uname(const Output& output, const Gathered& to) {
+  const auto words = text::words(output.text);
+  if (words.size() < 3) return {};
+  to.facts.set("kernel.release", text::quote(words[2]), output.at(1));
+  return "kernel " + text::quote(words[2]);
+}
+
+namespace {
+
+// "64M" of df -h, "65536" in the heading's blocks.
+std::optional<double> size_of(std::string_view word, double block) {
+  const auto number = text::leading_double(word);
+  if (!number) return {};
+  constexpr std::string_view kUnits = "KMGTP";
+  const auto unit = kUnits.find(word.back());
+  double scale = unit == kUnits.npos ? block : 1;
+  for (std::size_t i = 0; unit != kUnits.npos && i <= unit; ++i) scale *= 1024;
+  return *number * scale;
+}
+
+}  // namespace
+
+// df's row of /dev/shm.
+std::string read_disk_free(const Output& output, const Gathered& to) {
+  double block = 1024;
+  std::size_t number = 0;
+  std::size_t rows = 0;
+  std::string gave;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto words = text::words(line);
+    if (words.size() > 1 && words[0] == "Filesystem") {
+      if (words[1] == "1B-blocks") block = 1;
+      if (words[1] == "1M-blocks") block = 1 << 20;
+      continue;
+    }
+    if (words.size() < 6) continue;
+    ++rows;
+    if (words.back() != "/dev/shm") continue;
+    const auto size = size_of(words[words.size() - 5], block);
+    const auto free = size_of(words[words.size() - 3], block);
+    if (!size || !free) continue;
+    to.facts.set("host.dev_shm.bytes", fmt::format("{:.0f}", *size), output.at(number));
+    to.facts.set("host.dev_shm.free_bytes", fmt::format("{:.0f}", *free), output.at(number));
+    gave = fmt::format("/dev/shm of {:.0f} MiB, {:.0f} MiB free", *size / (1 << 20), *free / (1 << 20));
+  }
+  if (gave.empty() && rows > 0) gave = fmt::format("{} file systems, /dev/shm not among them", rows);
+  return gave;
+}
+
+// "/sys/kernel/iommu_groups/31/type:DMA-FQ"
+std::string read_iommu_types(const Output& output, const Gathered& to) {
+  std::map<std::string, std::size_t> types;
+  std::size_t number = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto colon = line.rfind(':');
+    const auto parts = text::split(line.substr(0, colon), '/');
+    if (colon == line.npos || parts.size() < 6 || parts[3] != "iommu_groups" || parts[5] != "type") continue;
+    const auto type = text::quote(text::trim(line.substr(colon + 1)));
+    to.facts.set("iommu.group." + text::quote(parts[4]), type, output.at(number));
+    ++types[type];
+  }
+  std::string gave;
+  for (const auto& [type, count] : types)
+    gave += fmt::format("{}{} group{} of type {}", gave.empty() ? "" : ", ", count, count == 1 ? "" : "s", type);
+  return gave;
+}
+
+// "NIC statistics:" and "     rx_discards_phy: 5512201". Whose it is, it does not say.
+std::string read_ethtool_statistics(const Output& output, const Gathered& to) {
+  const auto interface = interface_of(output, to.machine);
+  if (interface.empty()) return {};
+  std::size_t number = 0;
+  std::size_t all = 0;
+  std::string grown;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto colon = line.rfind(':');
+    if (colon == line.npos) continue;
+    const auto value = text::to_unsigned(text::trim(line.substr(colon + 1)));
+    if (!value) continue;
+    ++all;
+    const auto name = std::string(text::trim(line.substr(0, colon)));
+    if (!is_statistic_of_interest(name)) continue;
+    to.facts.set(fmt::format("net.{}.stat.{}", interface, name), std::to_string(*value), output.at(number));
+    if (*value > 0 && grown.size() < 100) grown += fmt::format("{}{} {}", grown.empty() ? ": " : ", ", name, *value);
+  }
+  return all == 0 ? std::string() : fmt::format("{}: {} counters{}", interface, all, grown);
+}
+
+}  // namespace fairway::doctor

@@ -1,0 +1,159 @@
+#include <array>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "doctor/outputs.h"
+#include "topology/text.h"
+
+// The kernel's log: its lines about GPUs, NICs, PCI Express and the IOMMU.
+namespace fairway::doctor {
+namespace {
+
+namespace text = topology::text;
+
+// The bus id that begins at `at`; "0000:1b:00" has no function.
+std::optional<topology::BusId> bus_at(std::string_view line, std::size_t at, char end) {
+  const auto close = line.find(end, at);
+  if (close == line.npos) return {};
+  auto bus = std::string(line.substr(at, close - at));
+  if (bus.find('.') == std::string::npos) bus += ".0";
+  return topology::BusId::parse(bus);
+}
+
+// The first bus id with a domain in a line.
+std::optional<topology::BusId> bus_in(std::string_view line) {
+  for (auto word : text::words(line)) {
+    while (!word.empty() && (word.back() == ':' || word.back() == ',' || word.back() == ')')) word.remove_suffix(1);
+    if (word.size() < 12) continue;
+    if (const auto bus = topology::BusId::parse(word)) return bus;
+  }
+  return {};
+}
+
+class LogReader {
+ public:
+  LogReader(const topology::Output& output, const Gathered& to) : output_(output), to_(to) {}
+
+  std::string read() {
+    to_.facts.set("kernel.log", "read", output_.at(1));
+    for (const auto line : text::lines(output_.text)) {
+      ++number_;
+      read_line(line);
+    }
+    finish_iommu();
+    std::string gave;
+    for (const auto& [what, count] : counts_) {
+      gave += fmt::format("{}{}", gave.empty() ? "" : ", ", what);
+      if (count > 1) gave += fmt::format(" ({} lines)", count);
+    }
+    return gave.empty() ? fmt::format("{} lines, none about a fault of GPUs, NICs or PCIe", number_) : gave;
+  }
+
+ private:
+  void set(const std::string& name, std::string_view line, std::size_t from = 0) {
+    to_.facts.set(name, text::quote(text::trim(line.substr(from)), 200), output_.at(number_));
+  }
+
+  void read_line(std::string_view line) {
+    const auto has = [line](std::string_view words) { return line.find(words) != line.npos; };
+    // "NVRM: Xid (PCI:0000:1b:00): 79, pid=..., GPU has fallen off the bus."
+    if (const auto at = line.find("NVRM: Xid (PCI:"); at != line.npos)
+      return read_code(line, at, at + 15, "xid", "XID");
+    // "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+    if (const auto at = line.find("SXid (PCI:"); at != line.npos) return read_code(line, at, at + 10, "sxid", "SXid");
+    if (has("ommand line: ")) {
+      const auto at = line.find("ommand line: ") + 13;
+      to_.facts.set("kernel.cmdline", std::string(text::trim(line.substr(at))), output_.at(number_));
+    } else if (has("Default domain type: ")) {
+      domain_ = std::string(text::words(line.substr(line.find("Default domain type: ") + 21)).front());
+      domain_line_ = number_;
+      ++counts_["IOMMU default domain " + domain_];
+    } else if (has("DMA domain TLB invalidation policy: lazy")) {
+      lazy_ = true;
+    } else if (has("arm-smmu")) {
+      smmu_ = true;
+    } else if (const auto at = line.find(": Adding to iommu group "); at != line.npos) {
+      if (const auto bus = bus_in(line)) groups_[bus->to_string()] = number_;
+    } else if (has("available PCIe bandwidth, limited by")) {
+      read_limited(line);
+    } else if (has("DMAR: [DMA") || has("AMD-Vi: Event logged") || has("event: F_TRANSLATION")) {
+      set(fmt::format("kernel.iommu_fault.{}", ++faults_), line);
+      ++counts_["IOMMU faults"];
+    } else if (has("AER: ") || has("PCIe Bus Error:")) {
+      about(line, "aer", "PCIe errors (AER)");
+    } else if (has("mlx5_core ") && (has("[error]") || has("High Temperature") || has("health") || has("syndrome"))) {
+      about(line, "mlx5", has("emperature") ? "module overheats" : "mlx5 errors");
+    } else if (has("Link is Down") || has("Link down")) {
+      about(line, "link_down", "links that went down");
+    } else if (has("Out of memory: Killed")) {
+      ++counts_["processes killed for memory"];
+    }
+  }
+
+  void read_code(std::string_view line, std::size_t at, std::size_t bus_begin, const char* fact, const char* word) {
+    const auto bus = bus_at(line, bus_begin, ')');
+    const auto close = line.find(')', bus_begin);
+    const auto code = close != line.npos && line.size() > close + 2
+                          ? text::leading_unsigned(text::trim(line.substr(close + 2)))
+                          : std::nullopt;
+    if (!bus || !code) return;
+    set(fmt::format("kernel.{}.{}.{}", fact, bus->to_string(), *code), line, at);
+    ++counts_[fmt::format("{} {} of {}", word, *code, bus->to_string())];
+  }
+
+  void about(std::string_view line, const char* fact, const std::string& what) {
+    const auto bus = bus_in(line);
+    const auto key = bus ? bus->to_string() : std::string("host");
+    set(fmt::format("kernel.{}.{}", fact, key), line);
+    ++counts_[bus ? what + " of " + key : what];
+  }
+
+  // "mlx5_core 0000:82:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link at 0000:80:03.0
+  // (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)"
+  void read_limited(std::string_view line) {
+    const auto bus = bus_in(line);
+    const auto at = line.find(" Gb/s available");
+    const auto capable = line.find("capable of ");
+    if (!bus || at == line.npos || capable == line.npos) return;
+    const auto from = line.rfind(' ', at - 1);
+    const auto now = text::leading_double(line.substr(from == line.npos ? 0 : from));
+    const auto able = text::leading_double(line.substr(capable + 11));
+    if (!now || !able) return;
+    const auto name = "kernel.pcie_limited." + bus->to_string();
+    set(name, line, line.find(bus->to_string()));
+    to_.facts.set(name + ".gbps", fmt::format("{}", *now), output_.at(number_));
+    to_.facts.set(name + ".able_gbps", fmt::format("{}", *able), output_.at(number_));
+    ++counts_[fmt::format("{} has {:g} of {:g} Gb/s of PCIe", bus->to_string(), *now, *able)];
+  }
+
+  // On x86 "Translated" is what `iommu=pt` would have changed; an SMMU of arm64 translates by default.
+  void finish_iommu() {
+    if (!domain_.empty()) to_.facts.set("kernel.iommu.default", domain_, output_.at(domain_line_));
+    if (domain_.empty() || smmu_) return;
+    const std::string type = domain_ == "Translated" ? (lazy_ ? "DMA-FQ" : "DMA") : "identity";
+    for (const auto& [bus, line] : groups_) {
+      to_.facts.set("pci." + bus + ".iommu_type", type, output_.at(line));
+    }
+  }
+
+  const topology::Output& output_;
+  const Gathered& to_;
+  std::size_t number_ = 0;
+  std::size_t faults_ = 0;
+  std::size_t domain_line_ = 0;
+  std::string domain_;
+  bool lazy_ = false;
+  bool smmu_ = false;
+  std::map<std::string, std::size_t> groups_;  // bus id, line
+  std::map<std::string, std::size_t> counts_;
+};
+
+}  // namespace
+
+std::string read_kernel_log(const topology::Output& output, const Gathered& to) {
+  return LogReader(output, to).read();
+}
+
+}  // namespace fairway::doctor

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "doctor/facts.h"
+#include "doctor/gather.h"
+#include "doctor/measurement.h"
+#include "topology/output.h"
+
+// The readers of outputs that give facts. Each returns what it gave, in words; empty: it understood nothing.
+namespace fairway::doctor {
+
+// What readers see and fill.
+struct Gathered {
+  const topology::Machine& machine;
+  Facts& facts;
+  std::vector<Measurement>& measured;
+};
+
+// Reads an output by its kind and says in it what became of it.
+void read_output(topology::Output& output, const Gathered& to);
+// Joins facts that two outputs give together: the type of an IOMMU group and its devices.
+void join_facts(Facts& facts);
+
+// The interface that a command or a file's name is about: "ethtool -S eth0".
+std::string interface_of(const topology::Output& output, const topology::Machine& machine);
+
+std::string read_limits(const topology::Output& output, const Gathered& to);
+std::string read_ulimit(const topology::Output& output, const Gathered& to);
+std::string read_cmdline(const topology::Output& output, const Gathered& to);
+std::string read_meminfo(const topology::Output& output, const Gathered& to);
+std::string read_modules(const topology::Output& output, const Gathered& to);
+std::string read_mlxconfig(const topology::Output& output, const Gathered& to);
+std::string read_qos(const topology::Output& output, const Gathered& to);
+std::string read_driver_version(const topology::Output& output, const Gathered& to);
+std::string read_variables(const topology::Output& output, const Gathered& to);
+std::string read_smi_query(const topology::Output& output, const Gathered& to);
+std::string read_smi_table(const topology::Output& output, const Gathered& to);
+std::string read_lspci_capabilities(const topology::Output& output, const Gathered& to);
+std::string read_kernel_log(const topology::Output& output, const Gathered& to);
+std::string read_sysctl(const topology::Output& output, const Gathered& to);
+std::string read_uname(const topology::Output& output, const Gathered& to);
+std::string read_disk_free(const topology::Output& output, const Gathered& to);
+std::string read_iommu_types(const topology::Output& output, const Gathered& to);
+std::string read_ethtool_statistics(const topology::Output& output, const Gathered& to);
+std::string read_nccl_log(const topology::Output& output, const Gathered& to);
+std::string read_ucx_info(const topology::Output& output, const Gathered& to);
+std::string read_fi_info(const topology::Output& output, const Gathered& to);
+
+}  // namespace fairway::doctor

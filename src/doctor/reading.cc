@@ -1,0 +1,86 @@
+#include "doctor/reading.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "doctor/rule.h"
+#include "render/words.h"
+#include "topology/pci_ids.h"
+
+namespace fairway::doctor {
+
+namespace {
+
+using topology::ReadState;
+
+// Accelerators of makers that no table knows: they are there, and no rule looks at them.
+std::string unknown_accelerators(const topology::Machine& machine) {
+  std::size_t count = 0;
+  std::set<std::string> names;
+  for (const auto& device : machine.pci) {
+    if (topology::base_class(device) != 0x12 || topology::is_gpu(device)) continue;
+    ++count;
+    if (device.device_name && names.size() < 3) names.insert(*device.device_name);
+  }
+  if (count == 0) return {};
+  std::string out = render::count(count, "accelerator") + " that Fairway does not know";
+  for (const auto& name : names) out += (name == *names.begin() ? ": " : ", ") + name;
+  return out;
+}
+
+std::vector<std::string> unseen_of(const Case& found, const Report& report) {
+  std::vector<std::string> out;
+  const auto& machine = found.machine;
+  const auto accelerators = unknown_accelerators(machine);
+  if (!accelerators.empty()) out.push_back(accelerators);
+  if (machine.gpus.empty() && found.facts.find("gpu.kernel_module") != nullptr)
+    out.emplace_back("NVIDIA's driver is loaded and no GPU can be seen");
+  if (machine.gpus.empty() && machine.nics.empty() && accelerators.empty())
+    out.emplace_back("no GPU and no NIC was seen");
+  if (report.rules == 0) out.emplace_back("no rule could check anything");
+  return out;
+}
+
+}  // namespace
+
+void tell_reading(const Case& found, Report& report) {
+  report.read = found.read;
+  report.unseen = unseen_of(found, report);
+  conclude(report);
+}
+
+void be_strict(Report& report) {
+  report.strict = true;
+  conclude(report);
+}
+
+std::vector<std::string> unchecked_subjects(const Report& report) {
+  std::vector<std::string> out;
+  for (const auto& one : report.coverage) {
+    if (one.by_machine && one.looked == 0 && one.lacking > 0) out.push_back(one.subject);
+  }
+  return out;
+}
+
+std::string unread_text(const Report& report) {
+  std::string out;
+  for (const auto state : {ReadState::not_understood, ReadState::failed, ReadState::empty, ReadState::not_used}) {
+    const auto count = static_cast<std::size_t>(
+        std::count_if(report.read.begin(), report.read.end(), [state](const auto& one) { return one.state == state; }));
+    if (count == 0) continue;
+    out += out.empty() ? render::count(count, "text") : fmt::format(", {}", count);
+    out += fmt::format(" {}", to_string(state));
+  }
+  return out;
+}
+
+std::string rules_text(const Report& report) {
+  // Rules that checked a part stand in both lists.
+  std::size_t lacking = 0;
+  for (const auto& one : report.coverage) lacking += one.lacking;
+  return fmt::format("{} of {} checked", report.rules, render::count(report.rules + lacking, "rule"));
+}
+
+}  // namespace fairway::doctor

@@ -1,0 +1,291 @@
+#include <algorithm>
+
+#include "doctor/rules/common.h"
+
+// What the kernel and the jobs themselves have said.
+namespace fairway::doctor {
+namespace {
+
+namespace text = topology::text;
+
+// The device that a line of the kernel's log is about, and a name for it. `key` ends in a bus id.
+struct Subject {
+  std::string name;
+  std::vector<NodeRef> devices;
+};
+Subject subject_of(const Machine& machine, std::string_view bus_text) {
+  Subject subject{std::string(bus_text), {}};
+  const auto bus = topology::BusId::parse(bus_text);
+  if (!bus) return subject;
+  const auto take = [&](NodeRef node) {
+    const auto pci = topology::pci_of(machine, node);
+    if (!pci || !machine.pci[pci.index].bus_id.same_slot(*bus)) return;
+    subject.devices = {node};
+    subject.name = name_of(machine, node);
+  };
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) take(gpu_ref(gpu));
+  for (std::uint32_t nic = 0; nic < machine.nics.size() && subject.devices.empty(); ++nic) take(nic_ref(nic));
+  return subject;
+}
+
+bool log_known(const RuleInput& input, RuleResult& result) {
+  if (input.facts.find("kernel.log") != nullptr) return true;
+  result.lacks("the kernel's log: " + input.facts.why_not("kernel.log"));
+  return false;
+}
+
+// The XIDs that mean hardware or a link, from NVIDIA's list.
+std::string_view xid_meaning(unsigned code) {
+  switch (code) {
+    case 48: return "an uncorrectable memory error";
+    case 62: return "its microcontroller halted";
+    case 63: return "a memory row was remapped";
+    case 64: return "a memory row could not be remapped";
+    case 74: return "an NVLink error";
+    case 79: return "the GPU fell off the bus";
+    case 92: return "many corrected memory errors";
+    case 94: return "a contained memory error";
+    case 95: return "an uncontained memory error";
+    case 119:
+    case 120: return "the GPU's firmware did not answer";
+    case 121: return "an error of its NVLink-C2C";
+    case 136: return "an NVLink could not be trained";
+    case 140: return "an unrecovered memory error";
+    case 143: return "the GPU could not be initialised";
+    case 144:
+    case 145:
+    case 146:
+    case 147:
+    case 148:
+    case 149:
+    case 150: return "an NVLink error";
+    case 154: return "the driver asks for a recovery";
+    default: return {};
+  }
+}
+
+bool is_broken(unsigned code) {
+  return code == 64 || code == 79 || code == 95 || code == 140 || code == 143;
+}
+
+void xid(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  const auto lines = input.facts.below("kernel.xid");
+  if (nvidia_gpus(machine).empty() && lines.empty()) return result.not_applicable();
+  if (lines.empty() && !log_known(input, result)) return;
+  for (const auto& [name, seen] : lines) {
+    // name: "0000:1b:00.0.79"; value: the log's line
+    const auto dot = name.rfind('.');
+    const auto code = text::to_u32(std::string_view(name).substr(dot + 1));
+    const auto meaning = code ? xid_meaning(*code) : std::string_view{};
+    if (meaning.empty()) continue;
+    const auto subject = subject_of(machine, std::string_view(name).substr(0, dot));
+    Finding finding;
+    finding.devices = subject.devices;
+    if (!subject.devices.empty() && subject.devices.front().kind == NodeKind::gpu)
+      finding.cause = fmt::format("gpu {}", subject.devices.front().index);
+    // "149, NETIR_LINK_EVT Fatal": the link is gone
+    const bool fatal = *code >= 144 && *code <= 150 && seen->value.find(" Fatal") != std::string::npos;
+    finding.level = is_broken(*code) || fatal    ? Level::broken
+                    : *code == 63 || *code == 92 ? Level::note
+                                                 : Level::warning;
+    finding.title = fmt::format("{}: XID {}, {}", subject.name, *code, meaning);
+    finding.path = subject.name;
+    finding.evidence.push_back({text::quote(seen->value, 160), seen->where});
+    finding.fix = {*code == 79 ? "# power-cycle the server; if it happens again, change slot, riser or GPU"
+                               : "nvidia-smi -q; dcgmi diag -r 3"};
+    result.add(std::move(finding));
+  }
+}
+
+void sxid(const RuleInput& input, RuleResult& result) {
+  const auto lines = input.facts.below("kernel.sxid");
+  if (input.machine().nv_switches.empty() && lines.empty()) return result.not_applicable();
+  if (lines.empty() && !log_known(input, result)) return;
+  for (const auto& [name, seen] : lines) {
+    const auto dot = name.rfind('.');
+    const auto code = name.substr(dot + 1);
+    Finding finding;
+    const bool fatal = seen->value.find(" Fatal") != std::string::npos;
+    finding.level = fatal ? Level::broken : Level::warning;
+    finding.title = fmt::format("NVSwitch {}: SXid {}, {}", name.substr(0, dot), code,
+                                fatal ? "a fatal error" : "an error that it survived");
+    finding.path = "NVLink between the GPUs of this host";
+    finding.cause = "sxid " + name.substr(0, dot);
+    finding.evidence.push_back({text::quote(seen->value, 160), seen->where});
+    finding.fix = {"systemctl status nvidia-fabricmanager    # its log names the port and the GPU",
+                   interrupting("systemctl restart nvidia-fabricmanager", Interrupts::gpus, "after a fatal one")};
+    finding.advice = "After a fatal error NVLink of this host is down until its GPUs and switches are reset.";
+    result.add(std::move(finding));
+  }
+}
+
+void limited(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  const auto lines = input.facts.below("kernel.pcie_limited");
+  if (machine.pci.empty() && machine.nics.empty() && lines.empty()) return result.not_applicable();
+  if (lines.empty() && !log_known(input, result)) return;
+  for (const auto& [name, seen] : lines) {
+    const auto now = input.facts.number(fmt::format("kernel.pcie_limited.{}.gbps", name));
+    const auto able = input.facts.number(fmt::format("kernel.pcie_limited.{}.able_gbps", name));
+    if (!now || !able || *now >= *able) continue;
+    const auto subject = subject_of(machine, name);
+    Finding finding;
+    finding.title = fmt::format("{}: the kernel found {:.0f} of {:.0f} Gb/s of PCIe for it", subject.name, *now, *able);
+    finding.devices = subject.devices;
+    // The line stands in the log too where a slot has no more, and where the device's ports need no more.
+    double wanted = 0;
+    if (!subject.devices.empty() && subject.devices.front().kind == NodeKind::nic)
+      wanted = topology::nic_capacity_gbps(machine, machine.nics[subject.devices.front().index]).value_or(0);
+    const bool enough = wanted > 0 && *now >= wanted;
+    finding.level = enough || *now * 2 > *able ? Level::note : Level::warning;
+    finding.path = subject.name;
+    finding.cause = "link " + name;
+    if (finding.level == Level::warning) {
+      finding.now_gbps = *now;
+      finding.mended_gbps = wanted > 0 ? std::min(wanted, *able) : *able;
+      finding.loss_gbps = *finding.mended_gbps - *now;
+    }
+    finding.evidence.push_back({text::quote(seen->value, 200), seen->where});
+    finding.fix = {fmt::format("lspci -vvs {} | grep -E 'LnkCap|LnkSta|LnkCtl2'", name)};
+    finding.advice = "The line names the link that is slow: reseat the card, or change the slot or riser.";
+    result.add(std::move(finding));
+  }
+}
+
+void complaints(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  struct Kind {
+    const char* fact;
+    const char* title;
+    const char* advice;
+  };
+  static constexpr Kind kKinds[] = {
+      {"kernel.aer", "PCIe errors in the kernel's log",
+       "Corrected errors cost retries; many, or uncorrected ones, mean a bad slot, riser or card."},
+      {"kernel.mlx5", "its driver complains in the kernel's log", "Check the transceiver's temperature and the cable."},
+      {"kernel.link_down", "its link went down", "Once at boot is usual; again and again is a cable or a switch port."},
+  };
+  std::size_t lines = 0;
+  for (const auto& kind : kKinds) lines += input.facts.below(kind.fact).size();
+  if (machine.pci.empty() && machine.nics.empty() && lines == 0) return result.not_applicable();
+  if (lines == 0 && !log_known(input, result)) return;
+  for (const auto& kind : kKinds) {
+    for (const auto& [bus, seen] : input.facts.below(kind.fact)) {
+      const auto subject = subject_of(machine, bus);
+      Finding finding;
+      finding.title = fmt::format("{}: {}", subject.name, kind.title);
+      finding.devices = subject.devices;
+      const bool hot = seen->value.find("High Temperature") != std::string::npos;
+      const bool fatal = seen->value.find("severity=Uncorrect") != std::string::npos ||
+                         seen->value.find("Fatal error") != std::string::npos;
+      // A log keeps what was mended since.
+      finding.level = hot || fatal ? Level::warning : Level::note;
+      finding.path = subject.name;
+      finding.evidence.push_back({text::quote(seen->value, 200), seen->where});
+      finding.advice = kind.advice;
+      result.add(std::move(finding));
+    }
+  }
+}
+
+void iommu_faults(const RuleInput& input, RuleResult& result) {
+  const auto lines = input.facts.below("kernel.iommu_fault");
+  if (placed_devices(input.machine()).empty() && lines.empty()) return result.not_applicable();
+  if (lines.empty() && !log_known(input, result)) return;
+  if (lines.empty()) return;
+  Finding finding;
+  finding.title = fmt::format("The IOMMU refused accesses of devices ({} line{} in the kernel's log)", lines.size(),
+                              lines.size() == 1 ? "" : "s");
+  finding.path = "devices that the lines name";
+  finding.cause = "iommu";
+  for (const auto& [number, seen] : lines) {
+    if (finding.evidence.size() < 3) finding.evidence.push_back({text::quote(seen->value, 160), seen->where});
+  }
+  finding.fix = add_kernel_option("iommu=pt");
+  finding.advice = "A device read or wrote where the IOMMU has no page for it: its transfer failed.";
+  result.add(std::move(finding));
+}
+
+void job_network(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (rails(machine).empty()) return result.not_applicable();
+  const auto* network = input.facts.find("nccl.network");
+  const auto* none = input.facts.find("nccl.no_ib_device");
+  if (network == nullptr && none == nullptr) return result.lacks("no log of a job (NCCL_DEBUG=INFO)");
+  const bool socket = network != nullptr && text::lower(network->value).starts_with("socket");
+  if (!socket && none == nullptr) return;
+  Finding finding;
+  finding.title = "The job goes by TCP sockets, though this host has rails";
+  finding.confidence = Confidence::measured;
+  finding.path = "every path of that job over the network";
+  if (none != nullptr) finding.evidence.push_back({none->value, none->where});
+  if (network != nullptr) finding.evidence.push_back({"Using network " + network->value, network->where});
+  std::vector<NodeRef> nodes;
+  for (const auto nic : rails(machine)) nodes.push_back(nic_ref(nic));
+  finding.evidence.push_back({"rails: " + folded_names(machine, nodes), "fairway topo hca"});
+  finding.devices = nodes;
+  finding.fix = {"ls -l /dev/infiniband; ibv_devinfo    # in the job's container: are the devices there?",
+                 "# containers: --device=/dev/infiniband, and libibverbs with the NIC's provider inside"};
+  finding.advice = "NCCL found no RDMA device that it may use: not passed to the container, no provider, or excluded.";
+  result.add(std::move(finding));
+}
+
+void job_warnings(const RuleInput& input, RuleResult& result) {
+  const auto lines = input.facts.below("nccl.warning");
+  if (lines.empty()) {
+    if (input.facts.below("nccl").empty()) result.lacks("no log of a job (NCCL_DEBUG=INFO)");
+    return;
+  }
+  Finding finding;
+  finding.title = fmt::format("NCCL warned {} time{}: {}", lines.size(), lines.size() == 1 ? "" : "s",
+                              text::quote(lines.front().second->value, 90));
+  finding.level = Level::note;
+  for (const auto& [number, seen] : lines) {
+    const auto line = text::lower(seen->value);
+    for (const auto* word :
+         {"completion", "timeout", "timed out", "unhandled", "cuda failure", "async", "remote error"}) {
+      if (line.find(word) != std::string::npos) finding.level = Level::warning;
+    }
+    if (finding.evidence.size() < 4) finding.evidence.push_back({text::quote(seen->value, 200), seen->where});
+  }
+  finding.path = "that job";
+  finding.advice = "The first warning is usually the cause, the others follow from it.";
+  result.add(std::move(finding));
+}
+
+constexpr Rule kRules[] = {
+    {"xid", Family::logs, "The driver logged an error of a GPU", "From a lost job to a lost GPU.",
+     "XID lines of the kernel's log whose codes mean hardware or links.", "Depends on the code.",
+     "NVIDIA's XID catalogue", xid},
+    {"sxid", Family::logs, "The driver logged an error of an NVSwitch", "NVLink of the host slows down or is lost.",
+     "SXid lines of the kernel's log: broken where they say Fatal.", "The fabric manager's log names the port.",
+     "NVIDIA's fabric manager guide, NVSwitch SXid errors", sxid},
+    {"pcie-limited", Family::logs, "The kernel found less PCIe bandwidth than a device could use",
+     "In proportion; a Gen3 x8 link feeds 63 Gb/s.",
+     "\"available PCIe bandwidth, limited by\" in the kernel's log: a warning at half or less, unless the ports need "
+     "no "
+     "more.",
+     "Reseat the card; change the slot or riser.", "the kernel's pcie_print_link_status", limited},
+    {"log-complaints", Family::logs, "The kernel's log complains about a device", "Retries, flaps, heat.",
+     "PCIe errors (AER), errors of mlx5, links that went down: a warning for heat and for uncorrected errors, else a "
+     "note.",
+     "Check slot, cable and transceiver.", "no figure", complaints},
+    {"iommu-faults", Family::logs, "The IOMMU refused accesses of devices", "Transfers fail.",
+     "Fault lines of DMAR, AMD-Vi or SMMU in the kernel's log.", "iommu=pt, or the driver.", "nccl-tests#115",
+     iommu_faults},
+    {"job-on-sockets", Family::logs, "A job's log says TCP on a host that has RDMA",
+     "Every byte goes through the CPU and host memory.", "NCCL's INFO lines: no device found, network Socket.",
+     "Pass the devices to the container.", "NCCL's documentation", job_network},
+    {"job-warnings", Family::logs, "A job's log has NCCL's warnings", "From a retry to a job that hangs.",
+     "WARN lines of NCCL's log: a warning for completion errors, timeouts and failures, else a note.",
+     "Depends on the line.", "nccl#426, nccl#709", job_warnings},
+};
+
+}  // namespace
+
+std::span<const Rule> logs_rules() {
+  return kRules;
+}
+
+}  // namespace fairway::doctor

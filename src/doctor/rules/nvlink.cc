@@ -1,0 +1,256 @@
+#include <algorithm>
+#include <map>
+
+#include "doctor/rules/common.h"
+#include "render/words.h"
+
+// NVLink between GPUs, and the fabric of NVSwitches.
+namespace fairway::doctor {
+namespace {
+
+namespace text = topology::text;
+
+using LinkCounts = std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>>;  // active, all, by GPU
+
+// NVSwitches connect GPUs of one model alike: one with fewer links than most has lost the others.
+void fewer_than_peers(const RuleInput& input, const LinkCounts& links, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (machine.nv_switches.empty()) return;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> by_count;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    const auto found = links.find(gpu);
+    by_count[found == links.end() ? 0 : found->second.second].push_back(gpu);
+  }
+  const auto usual = std::max_element(by_count.begin(), by_count.end(),
+                                      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  const auto& peers = usual->second;
+  if (usual->first == 0 || peers.size() < 2 || peers.size() * 2 <= machine.gpus.size()) return;
+  const auto rate = [&](std::uint32_t from, std::uint32_t to) {
+    return expected_gbps(input, {{predict::EndpointKind::gpu, from, {}}, {predict::EndpointKind::gpu, to, {}}, {}, {}});
+  };
+  for (const auto& [count, gpus] : by_count) {
+    if (count >= usual->first) continue;
+    for (const auto gpu : gpus) {
+      const auto& model = machine.gpus[gpu].model;
+      const auto& theirs = machine.gpus[peers.front()].model;
+      if (model && theirs && *model != *theirs) continue;
+      // With MIG there is no peer access: that is peer-refused.
+      if (text::lower(input.facts.text(gpu_fact(machine, gpu, "mig"))) == "enabled") continue;
+      const auto name = name_of(machine, gpu_ref(gpu));
+      Finding finding;
+      finding.title = count == 0 ? fmt::format("{} has no NVLink; {} have {} each", name,
+                                               render::count(peers.size(), "other GPU"), usual->first)
+                                 : fmt::format("{} has {} NVLinks; {} have {} each", name, count,
+                                               render::count(peers.size(), "other GPU"), usual->first);
+      finding.devices = {gpu_ref(gpu)};
+      finding.level = count == 0 ? Level::broken : Level::warning;
+      finding.path = name + " - other GPUs";
+      finding.cause = fmt::format("nvlink {}", gpu);
+      Cost cost;
+      const auto now = rate(gpu, peers.front());
+      const auto mended = rate(peers[0], peers[1]);
+      if (now && mended) cost.add(*now, *mended);
+      cost.write_to(finding);
+      std::vector<NodeRef> nodes;
+      for (const auto peer : peers) nodes.push_back(gpu_ref(peer));
+      finding.evidence = {
+          {fmt::format("{}: {} links", name, count), "NVLinks and path classes"},
+          {fmt::format("{}: {} links each", folded_names(machine, nodes), usual->first), "NVLinks and path classes"}};
+      const auto ordinal = machine.gpus[gpu].ordinal;
+      finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi -q -i {0} | grep -A2 'MIG Mode'", ordinal),
+                     interrupting("systemctl restart nvidia-fabricmanager", Interrupts::gpus),
+                     reset_of(machine, gpu, "else replace it")};
+      finding.advice = "Until then its traffic to other GPUs takes PCIe.";
+      result.add(std::move(finding));
+    }
+  }
+}
+
+void nvlink_down(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  LinkCounts links;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    for (const auto& port : machine.gpus[gpu].nvlinks) {
+      if (!port.active) continue;
+      ++links[gpu].second;
+      if (*port.active) ++links[gpu].first;
+    }
+  }
+  if (links.empty()) {
+    for (const auto& link : machine.links) {
+      if (link.kind != topology::LinkKind::nvlink || link.a.kind != NodeKind::gpu || !link.count) continue;
+      links[link.a.index].first += link.active.value_or(*link.count);
+      links[link.a.index].second += *link.count;
+      if (link.b.kind == NodeKind::gpu) {
+        links[link.b.index].first += link.active.value_or(*link.count);
+        links[link.b.index].second += *link.count;
+      }
+    }
+  }
+  if (links.empty()) return result.not_applicable();
+  std::uint32_t most = 0;
+  for (const auto& [gpu, count] : links) most = std::max(most, count.first);
+  for (const auto& [gpu, count] : links) {
+    // Between GPUs without switches how many links lead where differs by design; one that is there and down is a fault.
+    const bool down = count.first < count.second;
+    if (!down) continue;
+    Finding finding;
+    finding.title = fmt::format("GPU{}: {} of {} NVLinks are up", machine.gpus[gpu].ordinal, count.first, count.second);
+    finding.devices = {gpu_ref(gpu)};
+    finding.level = count.first == 0 && most > 0 ? Level::broken : Level::warning;
+    double link_gbs = 0;
+    for (const auto& link : machine.links) {
+      if (link.kind == topology::LinkKind::nvlink && link.gbs_per_link)
+        link_gbs = std::max(link_gbs, *link.gbs_per_link);
+    }
+    if (link_gbs > 0) {
+      finding.now_gbps = link_gbs * 8 * count.first;
+      finding.mended_gbps = link_gbs * 8 * count.second;
+      finding.loss_gbps = *finding.mended_gbps - *finding.now_gbps;
+    }
+    finding.path = fmt::format("GPU{} - other GPUs", machine.gpus[gpu].ordinal);
+    finding.cause = fmt::format("nvlink {}", gpu);
+    finding.evidence.push_back({fmt::format("{} links, {} active", count.second, count.first), "NVLink states"});
+    finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", machine.gpus[gpu].ordinal),
+                   reset_of(machine, gpu, "else replace it")};
+    result.add(std::move(finding));
+  }
+  fewer_than_peers(input, links, result);
+}
+
+void fabric_state(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  // Only GPUs behind NVSwitches need a fabric manager.
+  const bool switched = !machine.nv_switches.empty();
+  bool any = false;
+  std::vector<NodeRef> waiting;
+  Finding finding;
+  for (const auto gpu : nvidia_gpus(machine)) {
+    const auto key = gpu_fact(machine, gpu, "fabric_state");
+    const auto* seen = input.facts.find(key);
+    if (seen == nullptr) {
+      if (switched) result.lacks(input.facts.why_not(key));
+      continue;
+    }
+    any = true;
+    const auto state = text::lower(seen->value);
+    if (state == "completed" || state == "not supported" || state == "n/a") continue;
+    waiting.push_back(gpu_ref(gpu));
+    if (finding.evidence.size() < 3)
+      finding.evidence.push_back(
+          evidence_of(input.facts, key, fmt::format("GPU{}: fabric state {}", machine.gpus[gpu].ordinal, seen->value)));
+  }
+  if (!any && !switched) return result.not_applicable();
+  if (waiting.empty()) return;
+  finding.title = fmt::format("{}: not in the NVLink fabric", folded_names(machine, waiting));
+  finding.level = Level::broken;
+  finding.devices = waiting;
+  finding.path = folded_names(machine, waiting);
+  finding.fix = {"systemctl status nvidia-fabricmanager    # its version must be that of the driver",
+                 interrupting("systemctl restart nvidia-fabricmanager", Interrupts::gpus)};
+  result.add(std::move(finding));
+}
+
+// What nvidia-smi's Fabric section says beside its state, where it is not as it should be: "bandwidth degraded".
+std::vector<Evidence> unhealthy_fabric(const RuleInput& input, std::uint32_t gpu) {
+  static constexpr std::pair<std::string_view, std::string_view> kBad[] = {{"status", "failure"},
+                                                                           {"bandwidth", "degraded"},
+                                                                           {"route_unhealthy", "true"},
+                                                                           {"summary", "unhealthy"},
+                                                                           {"summary", "limited capacity"},
+                                                                           {"route_recovery_in_progress", "true"},
+                                                                           {"access_timeout_recovery", "true"}};
+  std::vector<Evidence> out;
+  for (const auto& [name, bad] : kBad) {
+    const auto key = gpu_fact(input.machine(), gpu, fmt::format("fabric.{}", name));
+    if (const auto* seen = input.facts.find(key); seen != nullptr && text::lower(seen->value) == bad)
+      out.push_back({fmt::format("fabric {}: {}", name, seen->value), seen->where});
+  }
+  const auto key = gpu_fact(input.machine(), gpu, "fabric.incorrect_configuration");
+  if (const auto* seen = input.facts.find(key);
+      seen != nullptr && text::lower(seen->value) != "none" && text::lower(seen->value) != "n/a")
+    out.push_back({"fabric incorrect configuration: " + seen->value, seen->where});
+  return out;
+}
+
+void fabric_health(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  bool any = false;
+  for (const auto gpu : nvidia_gpus(machine)) {
+    any = any || !input.facts.below(gpu_fact(machine, gpu, "fabric")).empty();
+    auto evidence = unhealthy_fabric(input, gpu);
+    if (evidence.empty()) continue;
+    Finding finding;
+    finding.title = fmt::format("{}: the NVLink fabric is not healthy", name_of(machine, gpu_ref(gpu)));
+    finding.devices = {gpu_ref(gpu)};
+    finding.path = name_of(machine, gpu_ref(gpu)) + " - other GPUs";
+    finding.cause = fmt::format("nvlink {}", gpu);
+    finding.evidence = std::move(evidence);
+    finding.fix = {"nvidia-smi -q | grep -A12 Fabric; nvidia-smi nvlink -s",
+                   "systemctl status nvidia-fabricmanager    # its log names the port or the switch"};
+    finding.advice = "Drain the node: links of this GPU or of its switch are lost or are being routed around.";
+    result.add(std::move(finding));
+  }
+  if (any) return;
+  if (machine.nv_switches.empty()) return result.not_applicable();
+  result.lacks("the health of the NVLink fabric (nvidia-smi -q, driver 570 and newer)");
+}
+
+void link_errors(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  bool any = false;
+  for (const auto gpu : nvidia_gpus(machine)) {
+    Finding finding;
+    bool grown = false;
+    bool many = false;
+    for (const auto& [name, seen] : input.facts.below(gpu_fact(machine, gpu, "nvlink_errors"))) {
+      any = true;
+      const auto now = text::to_unsigned(seen->value).value_or(0);
+      const auto* then =
+          input.before == nullptr ? nullptr : input.before->find(gpu_fact(machine, gpu, "nvlink_errors." + name));
+      const auto was = then == nullptr ? 0 : text::to_unsigned(then->value).value_or(0);
+      if (now == 0 || (then != nullptr && now <= was)) continue;
+      grown = grown || then != nullptr;
+      many = many || now >= 100;  // more than training leaves
+      if (finding.evidence.size() < 6) finding.evidence.push_back({fmt::format("link {}: {}", name, now), seen->where});
+    }
+    if (finding.evidence.empty()) continue;
+    finding.level = grown || many ? Level::warning : Level::note;
+    finding.title = fmt::format("{}: NVLink errors", name_of(machine, gpu_ref(gpu)));
+    finding.devices = {gpu_ref(gpu)};
+    finding.path = name_of(machine, gpu_ref(gpu)) + " - other GPUs";
+    finding.cause = fmt::format("nvlink errors {}", gpu);
+    finding.fix = {fmt::format("nvidia-smi nvlink -e -i {}    # do they grow?", machine.gpus[gpu].ordinal),
+                   reset_of(machine, gpu, "if they do")};
+    finding.advice = "Each recovery stops the link for a moment; errors that grow mean a bad contact or board.";
+    result.add(std::move(finding));
+  }
+  if (any) return;
+  if (!topology::has_gpu_links(machine)) return result.not_applicable();
+  result.lacks("the errors of NVLinks (nvidia-smi nvlink -e)");
+}
+
+constexpr Rule kRules[] = {
+    {"nvlink-down", Family::nvlink, "NVLinks of a GPU are down",
+     "GPU to GPU uses fewer links, or PCIe; diagnostics may still pass.",
+     "Links that are there but not active; behind NVSwitches also a GPU with fewer links than most of its model.",
+     "Reset the GPU, else replace it.", "DCGM#198, vllm#16336", nvlink_down},
+    {"fabric-not-ready", Family::nvlink, "A GPU is not part of the NVLink fabric",
+     "NVLink cannot be used and jobs fail.", "The fabric state that the driver reports is not completed.",
+     "Run the fabric manager, in the driver's version.", "est.", fabric_state},
+    {"fabric-unhealthy", Family::nvlink, "The NVLink fabric of a GPU is not healthy",
+     "Links are lost or routed around: less bandwidth, or jobs that fail.",
+     "What nvidia-smi -q says of the fabric beside its state: status, bandwidth, routes, configuration.",
+     "Drain the node; the fabric manager's log names the port.", "nccl#2186, nccl#1769", fabric_health},
+    {"nvlink-errors", Family::nvlink, "NVLinks of a GPU have errors", "Each recovery stops a link for a moment.",
+     "nvidia-smi nvlink -e: a warning if a count grew since the baseline or is 100 or more, else a note.",
+     "Reset the GPU; a bad contact or board if they grow.", "no figure", link_errors},
+};
+
+}  // namespace
+
+std::span<const Rule> nvlink_rules() {
+  return kRules;
+}
+
+}  // namespace fairway::doctor

@@ -1,0 +1,133 @@
+#include <cstdint>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "doctor/outputs.h"
+#include "topology/text.h"
+
+// What nvidia-smi says of the state of GPUs.
+namespace fairway::doctor {
+
+namespace text = topology::text;
+using topology::Output;
+
+namespace {
+
+// "Status: Success", "Bandwidth: Degraded", "Route Unhealthy: True"
+void read_fabric(const std::string& prefix, std::string_view key, const std::string& value, const std::string& where,
+                 Facts& facts) {
+  std::string name = text::lower(key);
+  for (auto& c : name) c = c == ' ' ? '_' : c;
+  if (name != "state") facts.set(prefix + ".fabric." + text::quote(name), text::lower(value), where);
+}
+
+}  // namespace
+
+// nvidia-smi -q.
+std::string read_smi_query(const Output& output, const Gathered& to) {
+  const auto& machine = to.machine;
+  auto& facts = to.facts;
+  std::string prefix;
+  std::string section;
+  std::size_t number = 0;
+  std::size_t told = 0;  // GPUs so far
+  std::map<std::string, std::uint64_t> uncorrected;
+  std::map<std::string, std::string> uncorrected_at;
+  const auto normal = [](std::string_view words) { return text::lower(words); };
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    if (line.starts_with("GPU ")) {
+      const auto bus = topology::BusId::parse(text::trim(line.substr(4)));
+      prefix.clear();
+      for (const auto& gpu : machine.gpus) {
+        if (bus && gpu.pci && machine.pci[gpu.pci.index].bus_id == *bus) prefix = fmt::format("gpu.{}", gpu.ordinal);
+      }
+      // Without bus ids on record the order of the file is that of the numbers.
+      if (bus && prefix.empty() && told < machine.gpus.size() && !machine.gpus[told].pci)
+        prefix = fmt::format("gpu.{}", machine.gpus[told].ordinal);
+      if (bus) ++told;
+      continue;
+    }
+    if (prefix.empty()) continue;
+    const auto colon = line.find(" : ");
+    const auto key = text::trim(colon == line.npos ? line : line.substr(0, colon));
+    if (colon == line.npos) {
+      section = std::string(key);
+      continue;
+    }
+    const auto value = std::string(text::trim(line.substr(colon + 3)));
+    const auto where = output.at(number);
+    const bool active = normal(value) == "active";
+    if (key == "Persistence Mode") facts.set(prefix + ".persistence", normal(value), where);
+    if (key == "Current" && section == "MIG Mode") facts.set(prefix + ".mig", normal(value), where);
+    if (key == "State" && section == "Fabric") facts.set(prefix + ".fabric_state", normal(value), where);
+    if (section == "Fabric" || section == "Health") read_fabric(prefix, key, value, where, facts);
+    if (key == "Gpu" && section == "Utilization")
+      facts.set(prefix + ".load", text::leading_unsigned(value).value_or(0) > 10 ? "yes" : "no", where);
+    if (key == "Replays Since Reset") facts.set(prefix + ".pcie_replays", value, where);
+    if (key == "Host Max" && section == "PCIe Generation") facts.set(prefix + ".pcie_host_gen", value, where);
+    if (key == "HW Slowdown" || key == "HW Thermal Slowdown" || key == "HW Power Brake Slowdown" ||
+        key == "SW Thermal Slowdown") {
+      if (active)
+        facts.set(prefix + ".throttle",
+                  key == "HW Slowdown"           ? "hw_slowdown"
+                  : key == "HW Thermal Slowdown" ? "hw_thermal"
+                  : key == "SW Thermal Slowdown" ? "sw_thermal"
+                                                 : "hw_power_brake",
+                  where);
+    }
+    if (key == "Pending" && section == "Remapped Rows") facts.set(prefix + ".remap_pending", normal(value), where);
+    if (key == "Remapping Failure Occurred") facts.set(prefix + ".remap_failure", normal(value), where);
+    // Since the driver was loaded; the sum of all that the driver's version tells apart.
+    if (section == "Volatile" && key.find("Uncorrectable") != key.npos)
+      uncorrected[prefix] += text::leading_unsigned(value).value_or(0), uncorrected_at.try_emplace(prefix, where);
+  }
+  for (const auto& [gpu, errors] : uncorrected)
+    facts.set(gpu + ".ecc_uncorrected", std::to_string(errors), uncorrected_at[gpu]);
+  for (const auto& gpu : machine.gpus) {
+    // A whole log that names no reason says that there is none.
+    if (facts.find(fmt::format("gpu.{}.persistence", gpu.ordinal)) != nullptr)
+      facts.set(fmt::format("gpu.{}.throttle", gpu.ordinal), "none", output.at(1));
+  }
+  return told == 0 ? std::string() : fmt::format("the state of {} GPU{}", told, told == 1 ? "" : "s");
+}
+
+// nvidia-smi's table: two lines a GPU.
+// "|   1  NVIDIA H100 80GB HBM3          Off |   00000000:81:00.0 Off |                   14 |"
+// "| N/A   89C    P0            698W /  700W |   70211MiB /  81559MiB |    100%      Default |"
+std::string read_smi_table(const Output& output, const Gathered& to) {
+  std::string prefix;
+  std::size_t number = 0;
+  std::size_t told = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto cells = text::split(line, '|');
+    if (cells.size() < 5) continue;
+    const auto where = output.at(number);
+    const auto left = text::words(cells[1]);
+    const auto middle = text::words(cells[2]);
+    const auto right = text::words(cells[3]);
+    const auto bus = middle.empty() ? std::nullopt : topology::BusId::parse(middle.front());
+    const auto ordinal = left.empty() ? std::nullopt : text::to_u32(left.front());
+    if (bus && ordinal && left.size() > 2) {
+      prefix = fmt::format("gpu.{}", *ordinal);
+      ++told;
+      if (left.back() == "On" || left.back() == "Off")
+        to.facts.set(prefix + ".persistence", left.back() == "On" ? "enabled" : "disabled", where);
+      if (!right.empty() && text::to_unsigned(right.front()))
+        to.facts.set(prefix + ".ecc_uncorrected", std::string(right.front()), where);
+      continue;
+    }
+    if (prefix.empty() || right.empty()) continue;
+    if (right.front().ends_with('%')) {
+      const auto load = text::leading_unsigned(right.front()).value_or(0);
+      to.facts.set(prefix + ".load", load > 10 ? "yes" : "no", where);
+    } else if (left.empty() && (right.back() == "Enabled" || right.back() == "Disabled")) {
+      to.facts.set(prefix + ".mig", text::lower(right.back()), where);
+    }
+  }
+  return told == 0 ? std::string() : fmt::format("the state of {} GPU{}", told, told == 1 ? "" : "s");
+}
+
+}  // namespace fairway::doctor

@@ -1,0 +1,149 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "topology/command_text.h"
+#include "topology/text.h"
+
+// What tools say of the host and its interfaces: lscpu, numactl, ethtool.
+namespace fairway::topology {
+namespace {
+
+NumaNode* node_numbered(Machine& machine, std::uint32_t number) {
+  if (const auto known = find_numa(machine, number)) return &machine.numa_nodes[known.index];
+  if (number > 4095 || machine.numa_nodes.size() >= 4096) return nullptr;
+  machine.numa_nodes.emplace_back().os_index = number;
+  return &machine.numa_nodes.back();
+}
+
+// Nodes in the order of their numbers; others refer to them by number or by place.
+bool may_add_nodes(const Machine& machine) {
+  return std::none_of(machine.numa_nodes.begin(), machine.numa_nodes.end(),
+                      [](const NumaNode& node) { return node.distances.known(); });
+}
+
+}  // namespace
+
+// "Model name:  Intel(R) Xeon(R) ...", "NUMA node0 CPU(s):  0-47,96-143"
+std::size_t read_lscpu(std::string_view content, const std::string&, Machine& machine) {
+  constexpr auto kLscpu = Source::procfs;
+  std::size_t read = 0;
+  for (const auto line : text::lines(content)) {
+    const auto colon = line.find(':');
+    if (colon == line.npos) continue;
+    const auto key = text::trim(line.substr(0, colon));
+    const auto value = text::trim(line.substr(colon + 1));
+    const auto number = text::to_u32(value);
+    ++read;
+    if (key == "Architecture") {
+      machine.architecture.learn(text::quote(value), kLscpu);
+    } else if (key == "Vendor ID") {
+      machine.cpu_vendor.learn(text::quote(value), kLscpu);
+    } else if (key == "CPU family" && number) {
+      machine.cpu_family.learn(*number, kLscpu);
+    } else if (key == "Model" && number) {
+      machine.cpu_model_number.learn(*number, kLscpu);
+    } else if (key == "Hypervisor vendor") {
+      machine.virtual_machine.learn(text::quote(value), kLscpu);
+    } else if (key.starts_with("NUMA node") && key.ends_with(" CPU(s)")) {
+      const auto node = text::to_u32(key.substr(9, key.size() - 16));
+      const auto cpus = CpuSet::parse_list(value);
+      auto* known = node && may_add_nodes(machine) ? node_numbered(machine, *node) : nullptr;
+      if (known != nullptr && cpus && !cpus->empty()) known->cpus.learn(*cpus, kLscpu);
+    } else {
+      --read;
+    }
+  }
+  return read;
+}
+
+// "node 0 cpus: 0-47 96-143" (or a list with blanks), "node 1 size: 0 MB", and the table of distances.
+std::size_t read_numactl(std::string_view content, const std::string& place, Machine& machine) {
+  constexpr auto kNumactl = Source::sysfs;
+  if (!may_add_nodes(machine)) return 0;
+  std::size_t read = 0;
+  std::vector<std::uint32_t> columns;
+  bool distances = false;
+  std::vector<std::pair<std::uint32_t, std::vector<std::uint32_t>>> rows;
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    if (words.size() < 2) continue;
+    if (line.starts_with("node distances")) {
+      distances = true;
+    } else if (distances && words[0] == "node") {
+      for (std::size_t i = 1; i < words.size(); ++i) columns.push_back(text::to_u32(words[i]).value_or(4096));
+    } else if (distances && words[0].ends_with(':')) {
+      const auto node = text::to_u32(words[0].substr(0, words[0].size() - 1));
+      std::vector<std::uint32_t> row;
+      for (std::size_t i = 1; i < words.size(); ++i) row.push_back(text::to_u32(words[i]).value_or(0));
+      if (node && row.size() == columns.size()) rows.emplace_back(*node, std::move(row));
+    } else if (words[0] == "node" && words.size() > 2) {
+      const auto number = text::to_u32(words[1]);
+      auto* node = number ? node_numbered(machine, *number) : nullptr;
+      if (node == nullptr) continue;
+      if (words[2] == "cpus:") {
+        ++read;
+        CpuSet cpus;
+        for (std::size_t i = 3; i < words.size(); ++i) {
+          const auto some = CpuSet::parse_list(words[i]);
+          for (std::size_t r = 0; some && r < some->ranges().size(); ++r)
+            cpus.add(some->ranges()[r].first, some->ranges()[r].last);
+        }
+        if (!cpus.empty()) node->cpus.learn(cpus, kNumactl);
+      } else if (words[2] == "size:" && words.size() > 3) {
+        const auto size = text::to_unsigned(words[3]);
+        if (size && *size < (1ULL << 40U)) node->memory_bytes.learn(*size << 20U, kNumactl);
+        if (size && *size == 0)
+          add_note(machine, NoteKind::remark, fmt::format("NUMA node {}", *number),
+                   place + ": it has no memory, so all memory of its devices is on another node");
+      }
+    }
+  }
+  // Distances go by the order of the nodes.
+  if (columns.size() != machine.numa_nodes.size()) return read;
+  for (const auto& [number, row] : rows) {
+    const auto node = find_numa(machine, number);
+    if (!node) continue;
+    std::vector<std::uint32_t> ordered;
+    for (const auto& other : machine.numa_nodes) {
+      const auto at = std::find(columns.begin(), columns.end(), other.os_index);
+      if (at != columns.end()) ordered.push_back(row[static_cast<std::size_t>(at - columns.begin())]);
+    }
+    if (ordered.size() == machine.numa_nodes.size())
+      machine.numa_nodes[node.index].distances.learn(std::move(ordered), kNumactl);
+  }
+  return read;
+}
+
+// "Settings for eth0:", "Speed: 100000Mb/s", "Link detected: yes"
+std::size_t read_ethtool(std::string_view content, const std::string&, Machine& machine) {
+  constexpr auto kEthtool = Source::netlink;
+  std::size_t read = 0;
+  std::string name;
+  for (const auto line : text::lines(content)) {
+    const auto trimmed = text::trim(line);
+    if (trimmed.starts_with("Settings for ")) {
+      auto word = trimmed.substr(13);
+      if (word.ends_with(':')) word.remove_suffix(1);
+      name = text::quote(word);
+      if (!find_interface(machine, name)) {
+        if (machine.interfaces.size() >= 16384) return read;
+        machine.interfaces.emplace_back().name = name;
+      }
+      ++read;
+      continue;
+    }
+    const auto interface = name.empty() ? Ref<NetInterface>{} : find_interface(machine, name);
+    if (!interface) continue;
+    auto& one = machine.interfaces[interface.index];
+    if (trimmed.starts_with("Speed: ")) {
+      const auto mbps = text::leading_double(trimmed.substr(7));
+      if (mbps && *mbps > 0 && *mbps < 1e8) one.speed_gbps.learn(*mbps / 1000, kEthtool);
+    } else if (trimmed.starts_with("Link detected: ")) {
+      one.carrier.learn(trimmed.ends_with("yes"), kEthtool);
+    }
+  }
+  return read;
+}
+
+}  // namespace fairway::topology

@@ -1,0 +1,281 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "topology/command_text.h"
+#include "topology/sysfs.h"
+#include "topology/text.h"
+
+// What the tools for InfiniBand and RDMA say of ports: ibstat, ibstatus, show_gids, rdma.
+namespace fairway::topology {
+namespace {
+
+// Where these tools read it.
+constexpr auto kIbstat = Source::sysfs;
+constexpr auto kShowGids = Source::sysfs;
+constexpr auto kRdmaTool = Source::netlink;
+constexpr std::size_t kMaxRdmaDevices = 4096;
+constexpr std::size_t kMaxCounters = 1024;
+
+std::optional<std::size_t> device_index(Machine& machine, std::string_view name) {
+  const auto quoted = text::quote(name);
+  if (const auto known = find_rdma(machine, quoted)) return known.index;
+  if (machine.rdma.size() >= kMaxRdmaDevices) return {};
+  machine.rdma.emplace_back().name = quoted;
+  return machine.rdma.size() - 1;
+}
+
+RdmaPort& port_of_device(RdmaDevice& device, std::uint32_t number) {
+  for (auto& port : device.ports) {
+    if (port.number == number) return port;
+  }
+  device.ports.emplace_back().number = number;
+  return device.ports.back();
+}
+
+// "Initializing", "4: ACTIVE", "DOWN" as sysfs has them.
+std::string state_name(std::string_view word) {
+  if (const auto colon = word.find(": "); colon != word.npos) word = word.substr(colon + 2);
+  const auto low = text::lower(text::trim(word));
+  return low == "active"                          ? "ACTIVE"
+         : low == "down"                          ? "DOWN"
+         : low == "initializing" || low == "init" ? "INIT"
+         : low == "armed"                         ? "ARMED"
+                                                  : text::quote(text::trim(word));
+}
+
+std::string physical_name(std::string_view word) {
+  if (const auto colon = word.find(": "); colon != word.npos) word = word.substr(colon + 2);
+  const auto low = text::lower(text::trim(word));
+  return low == "linkup" || low == "link_up" ? "LinkUp"
+         : low == "polling"                  ? "Polling"
+         : low == "disabled"                 ? "Disabled"
+                                             : text::quote(text::trim(word));
+}
+
+class PortReader {
+ public:
+  PortReader(const std::string& place, Source source, Machine& machine)
+      : place_(place), source_(source), machine_(machine) {}
+
+  bool begin(std::string_view device, std::uint32_t number) {
+    const auto index = device_index(machine_, device);
+    if (!index || number == 0 || number > 255) return false;
+    device_ = *index;
+    number_ = number;
+    return true;
+  }
+  [[nodiscard]] RdmaDevice& device() const { return machine_.rdma[device_]; }
+  [[nodiscard]] RdmaPort& port() const { return port_of_device(device(), number_); }
+
+  // Where sources differ a port that is down to one of them counts as down: one of them is of another time.
+  void learn_state(const std::string& state) {
+    auto& known = port().state;
+    if (known.learn(state, source_)) return;
+    const bool worse = *known == "ACTIVE";
+    add_note(machine_, NoteKind::conflict, device().name,
+             fmt::format("{} says {}, {} said {}: {}", place_, state, to_string(known.source), *known,
+                         worse ? "what is not active counts" : "the first is kept"));
+    if (worse) known.set(state, source_);
+  }
+  void learn_physical(const std::string& state) {
+    auto& known = port().physical_state;
+    if (known && *known == "LinkUp") known.forget();
+    known.learn(state, source_);
+  }
+  // The rate of a port that is not up is no rate.
+  void learn_rate(double gbps) {
+    if (gbps > 0 && gbps < 100000 && port().state.value_or("") == "ACTIVE") port().rate_gbps.learn(gbps, source_);
+  }
+
+ private:
+  std::string place_;
+  Source source_;
+  Machine& machine_;
+  std::size_t device_ = 0;
+  std::uint32_t number_ = 1;
+};
+
+// "key: value", of a line of any indent.
+std::pair<std::string_view, std::string_view> key_value(std::string_view line) {
+  const auto colon = line.find(':');
+  if (colon == line.npos) return {text::trim(line), {}};
+  return {text::trim(line.substr(0, colon)), text::trim(line.substr(colon + 1))};
+}
+
+// The text between the first two quotes.
+std::string_view quoted_name(std::string_view line) {
+  const auto open = line.find('\'');
+  const auto close = open == line.npos ? open : line.find('\'', open + 1);
+  return close == line.npos ? std::string_view{} : line.substr(open + 1, close - open - 1);
+}
+
+std::optional<std::uint32_t> small_number(std::string_view value) {
+  const auto hex = value.starts_with("0x") ? text::to_hex(value) : text::to_unsigned(value);
+  if (!hex || *hex > 0xffffffffU) return {};
+  return static_cast<std::uint32_t>(*hex);
+}
+
+}  // namespace
+
+// "CA 'mlx5_0'", its fields, "Port 1:" and the port's.
+std::size_t read_ibstat(std::string_view content, const std::string& place, Machine& machine) {
+  PortReader reader(place, kIbstat, machine);
+  std::string_view name;
+  bool in_port = false;
+  std::size_t read = 0;
+  for (const auto line : text::lines(content)) {
+    const auto trimmed = text::trim(line);
+    if (trimmed.starts_with("CA '")) {
+      name = quoted_name(trimmed);
+      in_port = false;
+      if (!name.empty() && reader.begin(name, 1)) ++read;
+      continue;
+    }
+    if (name.empty()) continue;
+    const auto [key, value] = key_value(trimmed);
+    if (key.starts_with("Port ") && value.empty()) {
+      const auto number = text::to_u32(text::trim(key.substr(5)));
+      in_port = number && reader.begin(name, *number);
+    } else if (key == "CA type" && !value.empty()) {
+      reader.device().hca_type.learn(text::quote(value), kIbstat);
+    } else if (key == "Firmware version") {
+      reader.device().firmware.learn(text::quote(value), kIbstat);
+    } else if (key == "Node GUID") {
+      reader.device().node_guid.learn(text::quote(value), kIbstat);
+    } else if (in_port && key == "State") {
+      reader.learn_state(state_name(value));
+    } else if (in_port && key == "Physical state") {
+      reader.learn_physical(physical_name(value));
+    } else if (in_port && key == "Rate") {
+      if (const auto rate = text::leading_double(value)) reader.learn_rate(*rate);
+    } else if (in_port && key == "Link layer") {
+      reader.port().link_layer.learn(text::quote(value), kIbstat);
+    } else if (in_port && key == "Base lid") {
+      if (const auto lid = small_number(value)) reader.port().lid.learn(*lid, kIbstat);
+    } else if (in_port && key == "SM lid") {
+      if (const auto lid = small_number(value)) reader.port().sm_lid.learn(*lid, kIbstat);
+    }
+  }
+  return read;
+}
+
+// "Infiniband device 'mlx5_0' port 1 status:" and the port's fields.
+std::size_t read_ibstatus(std::string_view content, const std::string& place, Machine& machine) {
+  PortReader reader(place, kIbstat, machine);
+  bool in_port = false;
+  std::size_t read = 0;
+  for (const auto line : text::lines(content)) {
+    const auto trimmed = text::trim(line);
+    if (trimmed.starts_with("Infiniband device '")) {
+      const auto at = trimmed.find("port ");
+      const auto number = at == trimmed.npos ? std::nullopt : text::leading_unsigned(trimmed.substr(at + 5));
+      in_port = number &&
+                reader.begin(quoted_name(trimmed), static_cast<std::uint32_t>(std::min<std::uint64_t>(*number, 256)));
+      read += in_port ? 1 : 0;
+      continue;
+    }
+    if (!in_port) continue;
+    const auto [key, value] = key_value(trimmed);
+    if (key == "state") reader.learn_state(state_name(value));
+    if (key == "phys state") reader.learn_physical(physical_name(value));
+    if (key == "link_layer") reader.port().link_layer.learn(text::quote(value), kIbstat);
+    if (key != "rate") continue;
+    const auto rate = parse_port_rate(value);
+    if (!rate) continue;
+    reader.learn_rate(rate->gbps);
+    if (reader.port().rate_gbps && *reader.port().rate_gbps == rate->gbps) {
+      reader.port().lanes.learn(rate->lanes, kIbstat);
+      reader.port().speed_name.learn(text::quote(rate->speed_name), kIbstat);
+    }
+  }
+  return read;
+}
+
+// "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1f0np0"
+std::size_t read_rdma_link(std::string_view content, const std::string& place, Machine& machine) {
+  PortReader reader(place, kRdmaTool, machine);
+  std::size_t read = 0;
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    // Before iproute2 5.0 the name stood behind an index: "1/1: mlx5_0/1: state ACTIVE".
+    if (words.size() < 4) continue;
+    auto name = words[1];
+    if (name.ends_with(':')) name.remove_suffix(1);
+    const auto slash = name.rfind('/');
+    const auto number = slash == name.npos ? std::nullopt : text::to_u32(name.substr(slash + 1));
+    if (!number || !reader.begin(name.substr(0, slash), *number)) continue;
+    ++read;
+    for (std::size_t i = 2; i + 1 < words.size(); i += 2) {
+      if (words[i] == "state") reader.learn_state(state_name(words[i + 1]));
+      if (words[i] == "physical_state") reader.learn_physical(physical_name(words[i + 1]));
+      if (words[i] == "netdev") reader.port().interface.learn(text::quote(words[i + 1]), kRdmaTool);
+      if (words[i] == "lid") {
+        if (const auto lid = small_number(words[i + 1])) reader.port().lid.learn(*lid, kRdmaTool);
+      }
+    }
+  }
+  return read;
+}
+
+// "link mlx5_1/1 rx_write_requests 88123 out_of_sequence 0 ..."; -p breaks it into several lines.
+std::size_t read_rdma_statistic(std::string_view content, const std::string& place, Machine& machine) {
+  PortReader reader(place, kRdmaTool, machine);
+  std::size_t read = 0;
+  bool in_port = false;
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    std::size_t next = 0;
+    if (words.size() > 1 && words[0] == "link") {
+      const auto slash = words[1].rfind('/');
+      const auto number = slash == words[1].npos ? std::nullopt : text::to_u32(words[1].substr(slash + 1));
+      in_port = number && reader.begin(words[1].substr(0, slash), *number);
+      read += in_port ? 1 : 0;
+      next = 2;
+    }
+    for (; in_port && next + 1 < words.size(); next += 2) {
+      const auto value = text::to_unsigned(words[next + 1]);
+      auto& counters = reader.port().hw_counters;
+      if (!value || counters.size() >= kMaxCounters) continue;
+      const auto name = text::quote(words[next]);
+      const bool known =
+          std::any_of(counters.begin(), counters.end(), [&](const auto& one) { return one.name == name; });
+      if (!known) counters.push_back({name, *value, kRdmaTool});
+    }
+  }
+  return read;
+}
+
+// "mlx5_0  1  3  0000:0000:0000:0000:0000:ffff:0a00:0001  10.0.0.1  v2  ens1f0np0"
+std::size_t read_show_gids(std::string_view content, const std::string& place, Machine& machine) {
+  PortReader reader(place, kShowGids, machine);
+  std::size_t read = 0;
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    if (words.size() < 4) continue;
+    const auto number = text::to_u32(words[1]);
+    const auto index = text::to_u32(words[2]);
+    if (!number || !index || words[3].find(':') == words[3].npos || !reader.begin(words[0], *number)) continue;
+    auto& port = reader.port();
+    if (port.gids.size() >= 1024 ||
+        std::any_of(port.gids.begin(), port.gids.end(), [&](const Gid& gid) { return gid.index == *index; }))
+      continue;
+    ++read;
+    Gid gid;
+    gid.index = *index;
+    gid.address.set(text::quote(words[3]), kShowGids);
+    for (std::size_t i = 4; i < words.size(); ++i) {
+      const bool version = words[i] == "v1" || words[i] == "v2";
+      if (version) gid.type.set(fmt::format("RoCE {}", words[i]), kShowGids);
+      if (!version || i + 1 >= words.size()) continue;
+      gid.interface.set(text::quote(words[i + 1]), kShowGids);
+      port.interface.learn(*gid.interface, kShowGids);
+      port.link_layer.learn("Ethernet", kShowGids);
+    }
+    gid.scope.set(gid_scope(words[3], gid.type.known()), kShowGids);
+    port.gids.push_back(std::move(gid));
+  }
+  return read;
+}
+
+}  // namespace fairway::topology

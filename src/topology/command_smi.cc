@@ -1,0 +1,275 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "topology/command_text.h"
+#include "topology/pci_ids.h"
+#include "topology/text.h"
+
+// What nvidia-smi and rocm-smi say of GPUs and the links between them.
+namespace fairway::topology {
+namespace {
+
+constexpr auto kSmi = Source::nvml;    // where nvidia-smi reads it
+constexpr auto kRocm = Source::sysfs;  // where rocm-smi does
+
+Ref<PciDevice> function_of_gpu(Machine& machine, const BusId& bus) {
+  if (const auto known = find_pci(machine, bus)) return known;
+  if (machine.pci.size() >= kMaxPciDevices) return {};
+  PciDevice device;
+  device.bus_id = bus;
+  device.vendor_id.set(kVendorNvidia, kSmi);
+  device.class_code.set(0x030200, kSmi);
+  machine.pci.push_back(std::move(device));
+  return Ref<PciDevice>(machine.pci.size() - 1);
+}
+
+Ref<Gpu> gpu_numbered(Machine& machine, std::uint32_t ordinal, const char* vendor) {
+  if (const auto known = find_gpu(machine, ordinal)) return known;
+  if (machine.gpus.size() >= kMaxGpus) return {};
+  machine.gpus.emplace_back().ordinal = ordinal;
+  machine.gpus.back().vendor.set(vendor, kSmi);
+  return Ref<Gpu>(machine.gpus.size() - 1);
+}
+
+// The GPU at a bus id. The log of nvidia-smi is in the order of its numbers: `place` is the next.
+Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place) {
+  const auto function = function_of_gpu(machine, bus);
+  if (!function) return {};
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
+    if (machine.gpus[i].pci == function) return Ref<Gpu>(i);
+  }
+  const auto gpu = gpu_numbered(machine, place, "NVIDIA");
+  if (!gpu || machine.gpus[gpu.index].pci) return {};
+  machine.gpus[gpu.index].pci = function;
+  return gpu;
+}
+
+std::optional<double> speed_of_generation(std::string_view value) {
+  constexpr double kSpeeds[] = {2.5, 5, 8, 16, 32, 64};
+  const auto generation = text::leading_unsigned(value);
+  if (!generation || *generation < 1 || *generation > std::size(kSpeeds)) return {};
+  return kSpeeds[*generation - 1];
+}
+
+std::optional<std::uint64_t> mebibytes(std::string_view value) {
+  const auto number = text::leading_unsigned(value);
+  if (!number || *number == 0 || *number > (1U << 30U)) return {};
+  return *number << 20U;
+}
+
+// One line "key : value" of a GPU's part of `nvidia-smi -q`.
+void read_smi_field(Machine& machine, Gpu& gpu, std::string_view section, std::string_view key,
+                    std::string_view value) {
+  auto& link = machine.pci[gpu.pci.index].link;
+  if (key == "Product Name") gpu.model.learn(text::quote(value), kSmi);
+  if (key == "GPU UUID") gpu.uuid.learn(text::quote(value), kSmi);
+  if (key == "Serial Number" && value != "N/A") gpu.serial.learn(text::quote(value), kSmi);
+  if (section == "FB Memory Usage" && key == "Total") {
+    if (const auto bytes = mebibytes(value)) gpu.memory_bytes.learn(*bytes, kSmi);
+  } else if (section == "BAR1 Memory Usage" && key == "Total") {
+    if (const auto bytes = mebibytes(value)) gpu.bar1_bytes.learn(*bytes, kSmi);
+  } else if (section == "PCIe Generation" && (key == "Current" || key == "Max")) {
+    const auto speed = speed_of_generation(value);
+    if (speed) (key == "Max" ? link.max_speed_gts : link.speed_gts).learn(*speed, kSmi);
+  } else if (section == "Link Width" && (key == "Current" || key == "Max")) {
+    const auto width = text::leading_unsigned(value);
+    if (width && *width > 0 && *width <= 32)
+      (key == "Max" ? link.max_width : link.width).learn(static_cast<std::uint32_t>(*width), kSmi);
+  }
+}
+
+}  // namespace
+
+std::size_t read_smi_query(std::string_view content, const std::string&, Machine& machine) {
+  std::uint32_t told = 0;
+  Ref<Gpu> gpu;
+  std::string_view section;
+  for (const auto line : text::lines(content)) {
+    if (line.starts_with("GPU ")) {
+      const auto bus = BusId::parse(text::trim(line.substr(4)));
+      gpu = bus ? gpu_at(machine, *bus, told) : Ref<Gpu>{};
+      told += bus ? 1 : 0;
+      continue;
+    }
+    const auto colon = line.find(" : ");
+    const auto key = text::trim(colon == line.npos ? line : line.substr(0, colon));
+    const auto value = colon == line.npos ? std::string_view{} : text::trim(line.substr(colon + 3));
+    if (!gpu && key == "Driver Version") machine.gpu_driver.learn(text::quote(value), Source::procfs);
+    if (colon == line.npos) section = key;
+    if (gpu && colon != line.npos && machine.gpus[gpu.index].pci)
+      read_smi_field(machine, machine.gpus[gpu.index], section, key, value);
+  }
+  return told;
+}
+
+// "|   1  NVIDIA H100 80GB HBM3          Off |   00000000:81:00.0 Off |                   14 |", and on the next line
+// "70211MiB /  81559MiB".
+std::size_t read_smi_table(std::string_view content, const std::string&, Machine& machine) {
+  std::size_t told = 0;
+  Ref<Gpu> gpu;
+  for (const auto line : text::lines(content)) {
+    if (const auto at = line.find("Driver Version: "); at != line.npos)
+      machine.gpu_driver.learn(text::quote(text::words(line.substr(at + 16)).front()), Source::procfs);
+    const auto cells = text::split(line, '|');
+    if (cells.size() < 5) continue;
+    const auto left = text::words(cells[1]);
+    const auto middle = text::words(cells[2]);
+    const auto bus = middle.empty() ? std::nullopt : BusId::parse(middle.front());
+    const auto ordinal = left.empty() ? std::nullopt : text::to_u32(left.front());
+    if (bus && ordinal && left.size() > 2) {
+      gpu = gpu_at(machine, *bus, *ordinal);
+      ++told;
+      if (!gpu) continue;
+      std::string name;
+      for (std::size_t i = 1; i + 1 < left.size(); ++i) name += (name.empty() ? "" : " ") + std::string(left[i]);
+      // The table cuts long names: "NVIDIA A100-SXM...".
+      if (!name.ends_with("...")) machine.gpus[gpu.index].model.learn(text::quote(name), kSmi);
+    } else if (gpu && middle.size() == 3 && middle[1] == "/") {
+      if (const auto bytes = mebibytes(middle[2])) machine.gpus[gpu.index].memory_bytes.learn(*bytes, kSmi);
+      gpu = {};
+    }
+  }
+  return told;
+}
+
+// `nvidia-smi nvlink -s`: "GPU 0: NVIDIA H100 (UUID: ...)" and "Link 4: <inactive>"; -e: "Link 0: CRC Errors: 99121";
+// -L: the GPUs alone.
+std::size_t read_nvlink(std::string_view content, const std::string&, Machine& machine) {
+  std::size_t told = 0;
+  Ref<Gpu> gpu;
+  for (const auto line : text::lines(content)) {
+    const auto trimmed = text::trim(line);
+    const auto colon = trimmed.find(':');
+    if (colon == trimmed.npos) continue;
+    if (trimmed.starts_with("GPU ")) {
+      const auto ordinal = text::to_u32(text::trim(trimmed.substr(4, colon - 4)));
+      gpu = ordinal ? gpu_numbered(machine, *ordinal, "NVIDIA") : Ref<Gpu>{};
+      told += gpu ? 1 : 0;
+      if (!gpu) continue;
+      const auto uuid = trimmed.find(" (UUID:");
+      const auto name = text::trim(trimmed.substr(colon + 1, uuid == trimmed.npos ? uuid : uuid - colon - 1));
+      machine.gpus[gpu.index].model.learn(text::quote(name), kSmi);
+      continue;
+    }
+    const auto index = trimmed.starts_with("Link ") ? text::to_u32(text::trim(trimmed.substr(5, colon - 5)))
+                                                    : std::optional<std::uint32_t>{};
+    if (!gpu || !index || *index > 255) continue;
+    const auto value = text::trim(trimmed.substr(colon + 1));
+    const bool inactive = value == "<inactive>";
+    if (!inactive && !value.ends_with("GB/s")) continue;
+    auto& links = machine.gpus[gpu.index].nvlinks;
+    auto known = std::find_if(links.begin(), links.end(), [&](const auto& link) { return link.index == *index; });
+    if (known == links.end()) {
+      links.emplace_back().index = *index;
+      known = links.end() - 1;
+    }
+    known->active.learn(!inactive, kSmi);
+  }
+  return told;
+}
+
+// `nvidia-smi topo -p2p r`: rows "GPU0  X  CNS".
+std::size_t read_topo_peers(std::string_view content, const std::string&, Machine& machine) {
+  static const std::map<std::string_view, const char*> kWhy = {{"CNS", "chipset not supported"},
+                                                               {"GNS", "GPU not supported"},
+                                                               {"TNS", "topology not supported"},
+                                                               {"NS", "not supported"},
+                                                               {"DR", "disabled by a setting of the driver"},
+                                                               {"U", "unknown"}};
+  std::vector<std::uint32_t> columns;
+  std::size_t read = 0;
+  const auto number_of = [](std::string_view word) {
+    return word.starts_with("GPU") ? text::to_u32(word.substr(3)) : std::optional<std::uint32_t>{};
+  };
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    if (words.empty()) continue;
+    const auto row = number_of(words[0]);
+    if (columns.empty()) {
+      for (const auto word : words) {
+        if (const auto column = number_of(word); column && columns.size() < 256) columns.push_back(*column);
+      }
+      continue;
+    }
+    if (!row || words.size() != columns.size() + 1) continue;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      const auto cell = words[c + 1];
+      const auto why = kWhy.find(cell);
+      if (columns[c] == *row || (cell != "OK" && why == kWhy.end())) continue;
+      const auto from = gpu_numbered(machine, *row, "NVIDIA");
+      const auto to = gpu_numbered(machine, columns[c], "NVIDIA");
+      if (!from || !to || machine.peers.size() >= 65536) return read;
+      auto peer = std::find_if(machine.peers.begin(), machine.peers.end(),
+                               [&](const auto& one) { return one.from == from && one.to == to; });
+      if (peer == machine.peers.end()) {
+        machine.peers.emplace_back();
+        peer = machine.peers.end() - 1;
+        peer->from = from;
+        peer->to = to;
+      }
+      ++read;
+      // It prints one matrix for reads, writes, NVLink or atomics, and not which: what is refused in one is refused.
+      const bool allowed = cell == "OK";
+      if (!peer->write || !allowed) peer->write.set(allowed, kSmi);
+      if (!peer->read || !allowed) peer->read.set(allowed, kSmi);
+      if (!allowed) peer->refusal.set(why->second, kSmi);
+    }
+  }
+  return read;
+}
+
+// `rocm-smi --showtopo`: a table of link types, and "GPU[0] : (Topology) Numa Node: 0".
+std::size_t read_rocm_smi(std::string_view content, const std::string&, Machine& machine) {
+  std::vector<std::uint32_t> columns;
+  std::size_t read = 0;
+  bool types = false;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> linked;
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    if (words.empty()) continue;
+    if (line.starts_with("====")) {
+      types = line.find("Link Type") != line.npos;
+      columns.clear();
+      continue;
+    }
+    if (words[0].starts_with("GPU[") && line.find("Numa Node:") != line.npos) {
+      const auto ordinal = text::leading_unsigned(words[0].substr(4));
+      const auto node = text::to_u32(words.back());
+      const auto gpu = ordinal && *ordinal < kMaxGpus
+                           ? gpu_numbered(machine, static_cast<std::uint32_t>(*ordinal), "AMD")
+                           : Ref<Gpu>{};
+      if (!gpu) continue;
+      ++read;
+      if (node && *node <= 4095) machine.gpus[gpu.index].numa_node.learn(*node, kRocm);
+      continue;
+    }
+    if (!types || !words[0].starts_with("GPU")) continue;
+    const auto row = text::to_u32(words[0].substr(3));
+    if (columns.empty() && words.size() > 1 && words[1].starts_with("GPU")) {
+      for (const auto word : words) columns.push_back(text::to_u32(word.substr(3)).value_or(kMaxGpus));
+      continue;
+    }
+    if (!row || words.size() != columns.size() + 1) continue;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      if (words[c + 1] == "XGMI" && *row < columns[c] && columns[c] < kMaxGpus) linked.insert({*row, columns[c]});
+    }
+  }
+  const bool have = !machine.links.empty();
+  for (const auto& [a, b] : linked) {
+    const auto from = gpu_numbered(machine, a, "AMD");
+    const auto to = gpu_numbered(machine, b, "AMD");
+    if (!from || !to || have) continue;
+    DeviceLink link;
+    link.kind = LinkKind::xgmi;
+    link.a = {NodeKind::gpu, from.index};
+    link.b = {NodeKind::gpu, to.index};
+    link.count.set(1, kRocm);
+    machine.links.push_back(link);
+  }
+  return std::max(read, linked.size());
+}
+
+}  // namespace fairway::topology

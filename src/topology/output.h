@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Texts as people give them - a file of one command, a paste of several, a bug report - cut into the outputs that they
+// hold, each recognised by content. What nobody understands is kept too: it is named in reports.
+namespace fairway::topology {
+
+enum class OutputKind : std::uint8_t {
+  unknown,
+  failure,  // the words of a command that failed
+  // whole machines
+  snapshot,
+  fabric_snapshot,
+  hwloc_xml,
+  nccl_xml,
+  topo_matrix,
+  // GPUs
+  topo_peers,
+  gpu_query,
+  smi_query,
+  smi_table,
+  nvlink,
+  rocm_smi,
+  driver_version,
+  // PCI
+  lspci,
+  lspci_drawing,
+  sysfs_links,
+  iommu_types,
+  // RDMA devices
+  ibv_devinfo,
+  ibdev2netdev,
+  ibstat,
+  ibstatus,
+  show_gids,
+  rdma_link,
+  rdma_statistic,
+  mlxconfig,
+  // network
+  ip_link,
+  ip_brief,
+  bonding,
+  ethtool,
+  ethtool_statistics,
+  qos,
+  // host
+  lscpu,
+  numactl,
+  kernel_log,
+  cmdline,
+  modules,
+  limits,
+  ulimit,
+  meminfo,
+  sysctl,
+  uname,
+  disk_free,
+  environment,
+  // libraries
+  nccl_log,
+  ucx_info,
+  fi_info,
+  // measurements
+  perftest,
+  nccl_tests,
+  nvbandwidth,
+  bench,
+  p2p_test,
+  osu,
+  imb,
+  ucx_perftest,
+  iperf,
+  nixlbench,
+  rows,  // a CSV of measured rows
+};
+// How people call it: "nvidia-smi topo -m".
+std::string_view to_string(OutputKind kind);
+bool is_measurement(OutputKind kind);
+
+enum class ReadState : std::uint8_t {
+  read,
+  not_used,        // understood, and of no use here: `gave` says why
+  not_understood,  // no known output
+  failed,          // the command failed, or its output is no whole one
+  empty,
+};
+std::string_view to_string(ReadState state);
+std::optional<ReadState> read_state_from(std::string_view text);
+
+// One output, and what became of it.
+struct Output {
+  OutputKind kind = OutputKind::unknown;
+  std::string file;     // for messages
+  std::string command;  // as a prompt or a heading above it names it: "ethtool -S eth0"; else empty
+  std::string text;
+  std::vector<std::uint32_t> numbers;  // of the text's lines in the file, from 1
+  bool prose = false;                  // words around outputs, which no fence or prompt marks as one
+  ReadState state = ReadState::not_understood;
+  std::string gave;  // "2 GPUs, 2 NICs", or why it was not read
+
+  // "report.txt:12" of the text's line, from 1.
+  [[nodiscard]] std::string at(std::size_t line) const;
+  // The text with each line at its number in the file, below its command: for readers that count lines.
+  [[nodiscard]] std::string in_place() const;
+  void read_as(std::string what);
+  void fail(std::string why);
+};
+
+// What was read of one text or source, for reports.
+struct TextRead {
+  std::string where;  // "topo.txt", "report.txt:12-30", "/sys"
+  std::string what;   // "nvidia-smi topo -m"; of what is not understood its command or its first words
+  ReadState state = ReadState::read;
+  std::string gave;
+  friend bool operator==(const TextRead&, const TextRead&) = default;
+};
+
+// The outputs of a text, in its order; an empty text gives one that is empty. Time is linear in the text.
+std::vector<Output> cut_outputs(std::string_view content, const std::string& file);
+
+// What one line is surely part of.
+OutputKind kind_of_line(std::string_view line);
+// The same of lines that other outputs may have too: they count where no known output is at hand.
+OutputKind weak_kind_of_line(std::string_view line);
+// Of a text that stands by itself: XML and JSON.
+OutputKind kind_of_document(std::string_view content);
+// Of an output whose content says too little, by its command: `ulimit -l`.
+OutputKind kind_of_command(std::string_view command);
+// The command of a prompt, or of a line that heads an output; empty: the line is neither.
+std::string_view command_of_line(std::string_view line);
+// Commands that print nothing when all is well.
+bool is_silent_command(std::string_view command);
+// Whether these are the words of a command that failed, or found nothing.
+bool is_failure(std::string_view line);
+
+}  // namespace fairway::topology

@@ -1,0 +1,88 @@
+#include <algorithm>
+
+#include "topology/output.h"
+#include "topology/text.h"
+
+// Commands in a text: at prompts, and as headings of what they printed.
+namespace fairway::topology {
+namespace {
+
+constexpr std::string_view kCommands[] = {
+    "nvidia-smi",   "lspci",      "ibv_devinfo",  "ibv_devices",  "ibstat",      "ibstatus",   "ibdev2netdev",
+    "show_gids",    "rdma",       "ethtool",      "ip",           "ifconfig",    "cat",        "grep",
+    "dmesg",        "journalctl", "lscpu",        "numactl",      "lsmod",       "sysctl",     "uname",
+    "ulimit",       "df",         "free",         "env",          "printenv",    "export",     "ls",
+    "mlxlink",      "mlxconfig",  "mlnx_qos",     "mlxfwmanager", "mst",         "iblinkinfo", "ibnetdiscover",
+    "perfquery",    "ibdiagnet",  "ucx_info",     "fi_info",      "ib_write_bw", "ib_read_bw", "ib_send_bw",
+    "ib_write_lat", "iperf3",     "ucx_perftest", "nvbandwidth",  "mpirun",      "srun",       "torchrun",
+    "python",       "python3",    "docker",       "sudo",         "rocm-smi",    "amd-smi",    "mx-smi",
+    "hl-smi",       "hostname",   "nvcc",         "lstopo",       "hwloc-ls",    "modinfo",    "systemctl",
+    "dcgmi",        "cd",         "source",       "module",       "ssh",         "ompi_info",  "all_reduce_perf",
+    "nixlbench",    "setpci",     "tc",           "dcb",          "devlink",     "ibping",     "find",
+    "head",         "tail",       "awk",          "fairway",      "lsb_release", "dpkg",       "rpm"};
+
+bool is_command(std::string_view words) {
+  auto all = text::words(words);
+  auto first = all.begin();
+  while (first != all.end() && (*first == "sudo" || first->find('=') != first->npos)) ++first;
+  if (first == all.end()) return false;
+  const auto name = first->substr(first->rfind('/') + 1);
+  return std::find(std::begin(kCommands), std::end(kCommands), name) != std::end(kCommands);
+}
+
+// "nvidia-smi topo -m", "ibstat", "./all_reduce_perf -b 8" on a line of its own, without a prompt; no sentence about
+// it.
+bool is_bare_command(std::string_view line) {
+  if (line.empty() || line.front() == ' ' || line.front() == '\t' || line.size() > 200) return false;
+  if (line.find_first_of(":=|<>[") != line.npos || line.back() == '.' || !is_command(line)) return false;
+  const auto all = text::words(line);
+  return all.size() == 1 || std::any_of(all.begin() + 1, all.end(), [](auto word) { return word.starts_with('-'); });
+}
+
+}  // namespace
+
+bool is_silent_command(std::string_view command) {
+  const auto all = text::words(command);
+  constexpr std::string_view kSilent[] = {"cd", "export", "source", "module", "sudo", "ssh", "modprobe", "exit"};
+  return all.empty() || std::find(std::begin(kSilent), std::end(kSilent), all[0]) != std::end(kSilent);
+}
+
+std::string_view command_of_line(std::string_view line) {
+  const auto trimmed = text::trim(line);
+  if (trimmed.size() > 400) return {};
+  if (trimmed.starts_with("$ ")) return text::trim(trimmed.substr(2));
+  // "==> /proc/cmdline <==" of head and tail
+  if (trimmed.starts_with("==> ") && trimmed.ends_with(" <==")) return trimmed.substr(4, trimmed.size() - 8);
+  // "user@host:~$ ", "[root@host ~]# "
+  const auto at = trimmed.substr(0, 80).find('@');
+  if (at != trimmed.npos && at > 0) {
+    for (const auto* end : {"$ ", "# ", "> "}) {
+      const auto prompt = trimmed.find(end, at);
+      if (prompt == trimmed.npos || prompt > 120) continue;
+      const auto before = trimmed.substr(0, prompt);
+      const auto command = text::trim(trimmed.substr(prompt + 2));
+      if (text::words(before).size() <= 3 && is_command(command)) return command;
+    }
+  }
+  // "# lspci -vvv", "=== ibstat ===", "### `nvidia-smi topo -m`", "+ lscpu"
+  const auto first = trimmed.find_first_not_of("#=*-+%>`: \t");
+  const auto last = trimmed.find_last_not_of("#=*-`: \t");
+  if (first == trimmed.npos) return {};
+  const auto bare = trimmed.substr(first, last - first + 1);
+  const bool decorated = first > 0 || (trimmed.ends_with(':') && trimmed.size() < 80);
+  if (decorated) return is_command(bare) ? bare : std::string_view{};
+  return is_bare_command(line) ? trimmed : std::string_view{};
+}
+
+OutputKind kind_of_command(std::string_view command) {
+  const auto has = [command](std::string_view word) { return command.find(word) != command.npos; };
+  if (has("ulimit")) return OutputKind::ulimit;
+  if (has("/proc/cmdline")) return OutputKind::cmdline;
+  if (has("/proc/sys/") || has("sysctl")) return OutputKind::sysctl;
+  if (has("dmesg") || has("journalctl")) return OutputKind::kernel_log;
+  const auto words = text::words(command);
+  if (!words.empty() && (words[0] == "env" || words[0] == "printenv")) return OutputKind::environment;
+  return OutputKind::unknown;
+}
+
+}  // namespace fairway::topology

@@ -1,0 +1,360 @@
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "topology/output.h"
+#include "topology/path_class.h"
+#include "topology/text.h"
+
+// Where one output of a text ends and the next begins.
+namespace fairway::topology {
+namespace {
+
+using Kind = OutputKind;
+
+constexpr std::size_t kMaxOutputs = 4096;
+
+// Whether a line that no output is known by may be part of an output of this kind.
+bool holds(Kind kind, std::string_view line, bool after_blank) {
+  const bool indented = line.front() == ' ' || line.front() == '\t';
+  const auto starts = [&](std::string_view word) { return line.starts_with(word); };
+  switch (kind) {
+    case Kind::environment:
+    case Kind::sysctl:
+    case Kind::ip_brief:
+    case Kind::ibdev2netdev:
+    case Kind::rdma_link:
+    case Kind::rdma_statistic:
+    case Kind::iommu_types:
+    case Kind::cmdline:
+    case Kind::uname: return false;
+    // A paste may have lost what stands before its lines.
+    case Kind::lspci:
+    case Kind::ibstat:
+    case Kind::ibstatus:
+    case Kind::ibv_devinfo:
+    case Kind::ethtool:
+    case Kind::ethtool_statistics: return indented || !after_blank || line.substr(0, 60).find(':') != line.npos;
+    case Kind::nvlink: return indented || starts("Link ");
+    case Kind::ip_link:
+      return indented || starts("link/") || starts("inet") || starts("altname") || starts("valid_lft");
+    case Kind::smi_query: return indented || starts("GPU ") || starts("=====") || line.find(" : ") != line.npos;
+    case Kind::smi_table: return indented || starts("|") || starts("+") || !after_blank;
+    case Kind::numactl: return indented || starts("node");
+    case Kind::sysfs_links: return starts("total ") || starts("/") || starts("l") || starts("d") || starts("-");
+    case Kind::lscpu:
+    case Kind::meminfo: return line.find(':') != line.npos;
+    case Kind::bonding:
+      return line.find(':') != line.npos || line.starts_with("802.3ad") || line.starts_with("details");
+    case Kind::disk_free: return line.find('%') != line.npos;
+    case Kind::modules: {
+      const auto parts = text::words(line);
+      return parts.size() > 2 && text::to_unsigned(parts[1]);
+    }
+    case Kind::topo_matrix:
+    case Kind::topo_peers: return !after_blank || indented || line.find_first_of("=:") != line.npos;
+    default: return true;
+  }
+}
+
+// Of GPUs' tables: nvidia-smi's path classes, its words on peer access, or others'.
+bool is_gpu_heading(std::string_view line) {
+  const auto parts = text::words(line);
+  const auto at = std::find(parts.begin(), parts.end(), "GPU0");
+  if (at == parts.end()) return false;
+  const auto next = at + 1;
+  return next != parts.end() &&
+         (next->starts_with("GPU") || next->starts_with("NIC") || next->starts_with("mlx") || *next == "CPU");
+}
+Kind kind_of_gpu_table(const std::vector<std::string_view>& lines, std::size_t heading) {
+  for (std::size_t i = heading + 1; i < lines.size() && i < heading + 8; ++i) {
+    const auto cells = text::words(lines[i]);
+    if (cells.empty() || !cells[0].starts_with("GPU")) continue;
+    for (std::size_t c = 1; c < cells.size() && c < 64; ++c) {
+      constexpr std::string_view kPeers[] = {"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"};
+      if (std::find(std::begin(kPeers), std::end(kPeers), cells[c]) != std::end(kPeers)) return Kind::topo_peers;
+    }
+    if (cells.size() > 1 && PathClass::parse(cells[1])) return Kind::topo_matrix;
+  }
+  return Kind::topo_matrix;
+}
+
+bool is_noise(std::string_view line) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
+  if (std::none_of(line.begin(), line.end(), letter)) return true;
+  // "Tue Mar  3 10:15:22 2026" above nvidia-smi's table; "/sys/class/net:" and "total 0" of ls
+  const auto parts = text::words(line);
+  if ((parts.size() == 2 && parts[0] == "total") || (line.starts_with("/sys/") && line.ends_with(":"))) return true;
+  return parts.size() >= 5 && parts.size() <= 7 && parts[0].size() == 3 && parts[3].size() == 8 && parts[3][2] == ':';
+}
+
+bool is_log(Kind kind) {
+  return kind == Kind::kernel_log || kind == Kind::nccl_log;
+}
+
+class Cutter {
+ public:
+  Cutter(std::string_view content, const std::string& file) : file_(file) {
+    if (content.find('\x1b') != content.npos) {
+      clean_ = text::without_escapes(content);
+      content = clean_;
+    }
+    content_ = content;
+    lines_ = text::lines(content_);
+  }
+
+  std::vector<Output> cut() {
+    if (const auto kind = kind_of_document(content_); kind != Kind::unknown) {
+      auto& whole = open(kind);
+      whole.text = std::string(content_);
+      return std::move(outputs_);
+    }
+    for (std::size_t i = 0; i < lines_.size(); ++i) take(i);
+    return finish();
+  }
+
+ private:
+  Output& open(Kind kind) {
+    current_ = outputs_.size();
+    auto& out = outputs_.emplace_back();
+    out.kind = kind;
+    out.file = file_;
+    out.command = command_;
+    out.prose = command_.empty() && !fenced_;
+    return out;
+  }
+
+  void append(std::size_t output, std::size_t line) {
+    auto& out = outputs_[output];
+    out.text += lines_[line];
+    out.text += '\n';
+    out.numbers.push_back(static_cast<std::uint32_t>(line + 1));
+  }
+
+  // Between commands and around fences.
+  void boundary(std::string_view command) {
+    end_command();
+    command_ = text::quote(command, 120);
+    current_.reset();
+    logs_ = {};
+    said_ = false;
+    after_blank_ = false;
+  }
+
+  // A command without any output.
+  void end_command() {
+    if (command_.empty() || said_ || is_silent_command(command_) || outputs_.size() >= kMaxOutputs) return;
+    auto& out = open(Kind::unknown);
+    out.state = ReadState::empty;
+    out.gave = "it printed nothing";
+    current_.reset();
+  }
+
+  void take(std::size_t i) {
+    const auto line = lines_[i];
+    const auto trimmed = text::trim(line);
+    if (trimmed.empty()) {
+      after_blank_ = true;
+      if (current_) append(*current_, i);
+      return;
+    }
+    const bool after_blank = after_blank_;
+    if (trimmed.starts_with("```") || trimmed.starts_with("~~~")) {
+      boundary({});
+      fenced_ = !fenced_;
+      has_fences_ = true;
+      return;
+    }
+    if (trimmed.front() == '<' && (trimmed.starts_with("<details") || trimmed.starts_with("</details") ||
+                                   trimmed.starts_with("<pre") || trimmed.starts_with("</pre")))
+      return boundary({});
+    if (const auto command = command_of_line(line); !command.empty()) return begin(command, i);
+    take_words(i, line, trimmed, after_blank);
+  }
+
+  void begin(std::string_view command, std::size_t i) {
+    boundary(command);
+    if (!command.starts_with("export ")) return;
+    // What it sets is what it says.
+    open(Kind::environment);
+    append(*current_, i);
+    outputs_.back().text = std::string(command) + "\n";
+    current_.reset();
+  }
+
+  void take_words(std::size_t i, std::string_view line, std::string_view trimmed, bool after_blank) {
+    said_ = true;
+    const auto now = current_ ? outputs_[*current_].kind : Kind::unknown;
+    auto kind = belongs_by_indent(now, line, trimmed) ? Kind::unknown : kind_of_line(line);
+    if (is_log(kind)) {
+      auto& log = logs_[kind == Kind::nccl_log ? 1 : 0];
+      if (!log) {
+        const auto kept = current_;
+        open(kind);
+        log = current_;
+        current_ = kept;
+      }
+      append(*log, i);
+      return;
+    }
+    if (kind == Kind::topo_matrix) {
+      const bool heading = is_gpu_heading(line) || (now != Kind::topo_matrix && now != Kind::topo_peers);
+      kind = now == Kind::rocm_smi || !heading ? Kind::unknown : kind_of_gpu_table(lines_, i);
+    }
+    const bool known = now != Kind::unknown;
+    if (kind == Kind::unknown && (!known || after_blank || !holds(now, line, after_blank)))
+      kind = weak_kind_of_line(line);
+    after_blank_ = after_blank && known && kind != now;
+    if (kind != Kind::unknown) {
+      const bool again =
+          kind == now && ((kind == Kind::topo_matrix && is_gpu_heading(line)) || kind == Kind::topo_peers ||
+                          trimmed.starts_with("Ethernet Channel Bonding") || kind == Kind::ethtool_statistics);
+      if (!current_ || kind != now || again) start(kind);
+    } else if (!current_ || (known && !holds(now, line, after_blank))) {
+      if (outputs_.size() >= kMaxOutputs) return;
+      open(Kind::unknown);
+    }
+    append(*current_, i);
+  }
+
+  // Lines below a heading that stand to the right of it.
+  static bool belongs_by_indent(Kind now, std::string_view line, std::string_view trimmed) {
+    if (line.front() != ' ' && line.front() != '\t') return false;
+    switch (now) {
+      case Kind::lspci:
+      case Kind::ibv_devinfo:
+      case Kind::ibstat:
+      case Kind::ibstatus:
+      case Kind::smi_query:
+      case Kind::nvlink:
+      case Kind::ethtool:
+      case Kind::ethtool_statistics:
+      case Kind::mlxconfig:
+      case Kind::ip_link:
+      case Kind::numactl:
+        return !trimmed.starts_with("GPU0") && trimmed.find(" BW Test") == trimmed.npos &&
+               trimmed.find("NVRM: Xid") == trimmed.npos;
+      default: return false;
+    }
+  }
+
+  void start(Kind kind) {
+    // What stands below its prompt is one output, whatever its first lines are.
+    if (current_ && !command_.empty() && outputs_[*current_].kind == Kind::unknown) {
+      outputs_[*current_].kind = kind;
+      return;
+    }
+    if (outputs_.size() < kMaxOutputs) open(kind);
+  }
+
+  std::vector<Output> finish() {
+    end_command();
+    std::vector<Output> out;
+    std::optional<std::size_t> unknown;
+    for (auto& one : outputs_) {
+      if (one.kind == Kind::unknown && one.state != ReadState::empty && !recognise_whole(one)) continue;
+      // What no prompt sets apart is one piece, however it lies.
+      if (one.kind == Kind::unknown && one.command.empty() && one.state == ReadState::not_understood) {
+        one.prose = one.prose && has_fences_;
+        if (unknown && out[*unknown].prose == one.prose) {
+          out[*unknown].text += one.text;
+          out[*unknown].numbers.insert(out[*unknown].numbers.end(), one.numbers.begin(), one.numbers.end());
+          continue;
+        }
+        unknown = out.size();
+      } else if (unknown && *unknown + 1 == out.size() && is_remark_above(out.back(), one)) {
+        out.pop_back();
+        unknown.reset();
+      }
+      out.push_back(std::move(one));
+    }
+    if (out.empty()) {
+      current_.reset();
+      command_.clear();
+      outputs_.clear();
+      auto& nothing = open(Kind::unknown);
+      nothing.state = ReadState::empty;
+      nothing.prose = false;
+      nothing.gave = "it is empty";
+      out.push_back(std::move(nothing));
+    }
+    return out;
+  }
+
+  // Lines of "# ..." right above the first line of an output.
+  static bool is_remark_above(const Output& remark, const Output& output) {
+    if (remark.numbers.empty() || output.numbers.empty() || remark.numbers.back() + 1 != output.numbers.front())
+      return false;
+    const auto lines = text::lines(remark.text);
+    return std::all_of(lines.begin(), lines.end(),
+                       [](auto line) { return line.starts_with('#') || text::trim(line).empty(); });
+  }
+
+  // By its command, as a document, or as a failure; false: it is nothing.
+  static bool recognise_whole(Output& one) {
+    if (one.kind = kind_of_document(one.text); one.kind != Kind::unknown) return true;
+    bool any = false;
+    for (const auto line : text::lines(one.text)) {
+      if (is_noise(line)) continue;
+      any = true;
+      if (!is_failure(line)) continue;
+      one.kind = Kind::failure;
+      one.fail(text::quote(text::trim(line), 120));
+      return true;
+    }
+    if (any) one.kind = kind_of_command(one.command);
+    return any;
+  }
+
+  std::string clean_;
+  std::string_view content_;
+  std::string file_;
+  std::vector<std::string_view> lines_;
+  std::vector<Output> outputs_;
+  std::optional<std::size_t> current_;
+  std::array<std::optional<std::size_t>, 2> logs_;
+  std::string command_;
+  bool said_ = false;
+  bool fenced_ = false;
+  bool has_fences_ = false;
+  bool after_blank_ = false;
+};
+
+}  // namespace
+
+std::vector<Output> cut_outputs(std::string_view content, const std::string& file) {
+  return Cutter(content, file).cut();
+}
+
+std::string Output::at(std::size_t line) const {
+  const auto number = line > 0 && line <= numbers.size() ? numbers[line - 1] : static_cast<std::uint32_t>(line);
+  return fmt::format("{}:{}", file, number);
+}
+
+std::string Output::in_place() const {
+  std::string out;
+  std::uint32_t line = 1;
+  std::size_t i = 0;
+  for (const auto words : text::lines(text)) {
+    const auto number = i < numbers.size() ? numbers[i++] : line;
+    for (; line < number; ++line) out += line + 1 == number && i == 1 ? command + "\n" : "\n";
+    out += words;
+    out += '\n';
+    ++line;
+  }
+  return out;
+}
+
+void Output::read_as(std::string what) {
+  state = ReadState::read;
+  gave = std::move(what);
+}
+
+void Output::fail(std::string why) {
+  state = ReadState::failed;
+  gave = std::move(why);
+}
+
+}  // namespace fairway::topology

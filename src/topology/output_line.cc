@@ -1,0 +1,295 @@
+#include <algorithm>
+#include <array>
+
+#include "topology/command_text.h"
+#include "topology/output.h"
+#include "topology/text.h"
+
+// What a line is part of, by its words alone.
+namespace fairway::topology {
+namespace {
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_lower(char c) {
+  return c >= 'a' && c <= 'z';
+}
+bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
+}
+
+bool has(std::string_view line, std::string_view part) {
+  return line.find(part) != line.npos;
+}
+
+// "[    8.311209] ", "[Tue Mar  3 10:15:22 2026] ", "Mar  3 10:15:22 node kernel: "
+bool is_kernel_line(std::string_view line) {
+  if (line.starts_with('[')) {
+    const auto close = line.find(']');
+    if (close == line.npos || close > 40) return false;
+    const auto inside = text::trim(line.substr(1, close - 1));
+    if (inside.empty()) return false;
+    if (is_digit(inside.front())) {
+      const auto dot = inside.find('.');
+      return dot != inside.npos && dot + 1 < inside.size() &&
+             std::all_of(inside.begin(), inside.end(), [](char c) { return is_digit(c) || c == '.'; });
+    }
+    const auto parts = text::words(inside);
+    return parts.size() == 5 && parts[3].size() == 8 && parts[3][2] == ':';
+  }
+  const auto at = line.substr(0, 100).find(" kernel: ");
+  if (at != line.npos && at > 0) return true;
+  return has(line, "NVRM: Xid (PCI:") || has(line, ": SXid (PCI:");
+}
+
+bool is_nccl_line(std::string_view line) {
+  return has(line, " NCCL INFO ") || has(line, " NCCL WARN ") || line.starts_with("NCCL version ");
+}
+
+bool is_interface_state(std::string_view word) {
+  constexpr std::string_view kLinkStates[] = {"UP",         "DOWN",   "UNKNOWN", "DORMANT", "LOWERLAYERDOWN",
+                                              "NOTPRESENT", "TESTING"};
+  return std::find(std::begin(kLinkStates), std::end(kLinkStates), word) != std::end(kLinkStates);
+}
+
+// "0000:2c:00.0 Ethernet controller: ...", without the domain, or "2c:00.0 0200: 15b3:1021".
+bool is_lspci_line(std::string_view line) {
+  if (line.size() < 9 || !(is_digit(line[0]) || (line[0] >= 'a' && line[0] <= 'f'))) return false;
+  const auto blank = line.find(' ');
+  if (blank == line.npos || blank < 7 || blank > 16 || !BusId::parse(line.substr(0, blank))) return false;
+  return line.find(':', blank) != line.npos;
+}
+
+// "3: eth0: <BROADCAST,UP> mtu 1500"
+bool is_ip_link_line(std::string_view line) {
+  if (line.empty() || !is_digit(line.front()) || !has(line, ": <")) return false;
+  const auto parts = text::words(line);
+  return parts.size() > 3 && parts[0].ends_with(':') && text::to_u32(parts[0].substr(0, parts[0].size() - 1)) &&
+         parts[1].ends_with(':') && parts[2].starts_with('<');
+}
+
+// "eth0  UP  10.0.0.1/24"; `ip -br link` has a MAC and flags behind the state.
+bool is_ip_brief_line(std::string_view line) {
+  const auto parts = text::words(line);
+  if (parts.size() < 2 || !is_interface_state(parts[1]) || parts[0].ends_with(':') || line.front() == ' ') return false;
+  return parts.size() == 2 || has(line, "/") || parts.back().ends_with('>');
+}
+
+// "kernel.numa_balancing = 1"
+bool is_sysctl_line(std::string_view line) {
+  if (line.empty() || !is_lower(line.front())) return false;
+  const auto equals = line.find('=');
+  if (equals == line.npos || equals < 4) return false;
+  const auto name = text::trim(line.substr(0, equals));
+  return has(name, ".") && std::all_of(name.begin(), name.end(), [](char c) {
+           return is_lower(c) || is_digit(c) || c == '_' || c == '.' || c == '-';
+         });
+}
+
+// "NCCL_DEBUG=INFO", "export UCX_TLS=tcp"
+bool is_variable_of(std::string_view line, bool any) {
+  if (line.starts_with("export ")) line = text::trim(line.substr(7));
+  const auto equals = line.find('=');
+  if (equals == line.npos || equals < 2) return false;
+  const auto name = line.substr(0, equals);
+  if (!any && !name.starts_with("NCCL_") && !name.starts_with("UCX_") && !name.starts_with("FI_")) return false;
+  return is_upper(name.front()) && std::all_of(name.begin(), name.end(), [](char c) {
+           return is_upper(c) || is_lower(c) || is_digit(c) || c == '_';
+         });
+}
+
+// The kernel's options on one line.
+bool is_cmdline(std::string_view line) {
+  if (line.starts_with("BOOT_IMAGE=") || line.starts_with("root=")) return true;
+  if (!has(line, "iommu=") && !has(line, " root=")) return false;
+  const auto parts = text::words(line);
+  return std::all_of(parts.begin(), parts.end(), [](std::string_view word) {
+    return is_lower(word.front()) && word.find_first_of("|:;`$") == word.npos;
+  });
+}
+
+// "nvidia_peermem  16384  0" of a list without its heading.
+bool is_module_line(std::string_view line) {
+  constexpr std::string_view kModules[] = {"nvidia",  "nvidia_peermem", "nvidia_uvm", "nv_peer_mem",
+                                           "ib_core", "ib_uverbs",      "mlx5_core",  "mlx5_ib",
+                                           "gdrdrv",  "rdma_cm",        "amdgpu",     "efa"};
+  const auto parts = text::words(line);
+  return (parts.size() == 3 || parts.size() == 4) && text::to_unsigned(parts[1]) && text::to_u32(parts[2]) &&
+         std::find(std::begin(kModules), std::end(kModules), parts[0]) != std::end(kModules);
+}
+
+struct Start {
+  std::string_view words;
+  OutputKind kind;
+};
+
+// How lines of outputs begin, after blanks.
+constexpr auto kStarts = std::to_array<Start>({
+    {"hca_id:", OutputKind::ibv_devinfo},
+    {"Infiniband device '", OutputKind::ibstatus},
+    {"CA '", OutputKind::ibstat},
+    {"Ethernet Channel Bonding Driver", OutputKind::bonding},
+    {"Bonding Mode:", OutputKind::bonding},
+    {"==============NVSMI LOG", OutputKind::smi_query},
+    {"| NVIDIA-SMI ", OutputKind::smi_table},
+    {"NVRM version:", OutputKind::driver_version},
+    {"Settings for ", OutputKind::ethtool},
+    {"NIC statistics:", OutputKind::ethtool_statistics},
+    {"CPU op-mode(s):", OutputKind::lscpu},
+    {"Architecture:  ", OutputKind::lscpu},
+    {"NUMA node0 CPU(s):", OutputKind::lscpu},
+    {"MemTotal: ", OutputKind::meminfo},
+    {"HugePages_Total:", OutputKind::meminfo},
+    {"Max locked memory", OutputKind::limits},
+    {"Limit                     Soft", OutputKind::limits},
+    {"max locked memory", OutputKind::ulimit},
+    {"core file size  ", OutputKind::ulimit},
+    {"Device #", OutputKind::mlxconfig},
+    {"DCBX mode:", OutputKind::qos},
+    {"Priority trust state:", OutputKind::qos},
+    {"PFC configuration:", OutputKind::qos},
+    {"# Memory domain:", OutputKind::ucx_info},
+    {"#      Transport:", OutputKind::ucx_info},
+    {"# Library version:", OutputKind::ucx_info},
+    {"provider: ", OutputKind::fi_info},
+    {"/sys/kernel/iommu_groups/", OutputKind::iommu_types},
+    {"[P2P (Peer-to-Peer) GPU Bandwidth", OutputKind::p2p_test},
+    {"P2P Connectivity Matrix", OutputKind::p2p_test},
+    {"Unidirectional P2P=", OutputKind::p2p_test},
+    {"Bidirectional P2P=", OutputKind::p2p_test},
+    {"# OSU ", OutputKind::osu},
+    {"# Benchmarking ", OutputKind::imb},
+    {"initializing CUDA", OutputKind::perftest},
+    {"Picking device No.", OutputKind::perftest},
+    {"Picking GPU number", OutputKind::perftest},
+    {"* Waiting for client to connect", OutputKind::perftest},
+    {"WARNING: BW peak won't be measured", OutputKind::perftest},
+    {"# nThread ", OutputKind::nccl_tests},
+    {"# Collective test starting:", OutputKind::nccl_tests},
+    {"nvbandwidth Version", OutputKind::nvbandwidth},
+    {"Final:  ", OutputKind::ucx_perftest},
+    {"[thread ", OutputKind::ucx_perftest},
+    {"|    Stage  ", OutputKind::ucx_perftest},
+    {"[ ID] Interval", OutputKind::iperf},
+    {"Connecting to host ", OutputKind::iperf},
+    {"Server listening on ", OutputKind::iperf},
+    {"Block Size (B)", OutputKind::nixlbench},
+    {"NIXLBench", OutputKind::nixlbench},
+});
+
+// Words that stand somewhere in a line of an output.
+constexpr auto kParts = std::to_array<Start>({
+    {" ROCm System Management Interface ", OutputKind::rocm_smi},
+    {"Intel(R) MPI Benchmarks", OutputKind::imb},
+    {" BW Test", OutputKind::perftest},
+    {"(row) -> GPU(column)", OutputKind::nvbandwidth},
+    {"(row) <- GPU(column)", OutputKind::nvbandwidth},
+    {"(row) <-> GPU(column)", OutputKind::nvbandwidth},
+    {"bytes_per_second", OutputKind::bench},
+    {"overhead (usec)", OutputKind::ucx_perftest},
+});
+
+OutputKind kind_of_rdma_line(std::string_view line) {
+  const auto parts = text::words(line);
+  if (parts.size() > 3 && parts[0] == "link" && has(parts[1], "/")) {
+    return parts[2] == "state"           ? OutputKind::rdma_link
+           : text::to_unsigned(parts[3]) ? OutputKind::rdma_statistic
+                                         : OutputKind::unknown;
+  }
+  // Before iproute2 5.0: "1/1: mlx5_0/1: state ACTIVE".
+  if (parts.size() > 3 && parts[0].ends_with(':') && parts[1].ends_with(':') && parts[2] == "state" &&
+      has(parts[1], "/"))
+    return OutputKind::rdma_link;
+  return OutputKind::unknown;
+}
+
+OutputKind kind_by_words(std::string_view line) {
+  if (has(line, " -> ") && is_sysfs_link(line)) return OutputKind::sysfs_links;
+  if (has(line, " ==> ") && has(line, " port ")) return OutputKind::ibdev2netdev;
+  if (has(line, "pci.bus_id") && has(line, ",")) return OutputKind::gpu_query;
+  if (has(line, "algbw") && has(line, "busbw")) return OutputKind::nccl_tests;
+  if (has(line, "(UUID: GPU-")) return OutputKind::nvlink;
+  if (line.starts_with("available: ") && has(line, " nodes (")) return OutputKind::numactl;
+  if (line.starts_with("Filesystem ") && has(line, "Mounted on")) return OutputKind::disk_free;
+  if (line.starts_with("Module ") && has(line, "Used by")) return OutputKind::modules;
+  if (line.starts_with("Linux ") && (has(line, " SMP") || has(line, "GNU/Linux"))) return OutputKind::uname;
+  if (line.starts_with("DEV") && has(line, "PORT") && has(line, "INDEX") && has(line, "GID"))
+    return OutputKind::show_gids;
+  if (line.starts_with("-[") && has(line, "]-")) return OutputKind::lspci_drawing;
+  // A prompt or an escape may stand before the heading's first word.
+  if (has(line, "GPU0") && !has(line, "GPU0:") && !has(line, "(") && text::words(line).size() > 1)
+    return OutputKind::topo_matrix;
+  return kind_of_rdma_line(line);
+}
+
+}  // namespace
+
+OutputKind kind_of_line(std::string_view line) {
+  if (line.empty()) return OutputKind::unknown;
+  if (is_kernel_line(line)) return OutputKind::kernel_log;
+  if (is_nccl_line(line)) return OutputKind::nccl_log;
+  if (is_lspci_line(line)) return OutputKind::lspci;
+  if (is_ip_link_line(line)) return OutputKind::ip_link;
+  const auto trimmed = text::trim(line);
+  if (trimmed.empty()) return OutputKind::unknown;
+  for (const auto& start : kStarts) {
+    if (trimmed.front() == start.words.front() && trimmed.starts_with(start.words)) return start.kind;
+  }
+  for (const auto& part : kParts) {
+    if (has(trimmed, part.words)) return part.kind;
+  }
+  if (is_variable_of(trimmed, false)) return OutputKind::environment;
+  if (is_cmdline(trimmed)) return OutputKind::cmdline;
+  return kind_by_words(trimmed);
+}
+
+OutputKind weak_kind_of_line(std::string_view line) {
+  if (line.empty()) return OutputKind::unknown;
+  if (is_ip_brief_line(line)) return OutputKind::ip_brief;
+  const auto trimmed = text::trim(line);
+  if (is_sysctl_line(trimmed)) return OutputKind::sysctl;
+  if (is_module_line(trimmed)) return OutputKind::modules;
+  if (is_variable_of(trimmed, true)) return OutputKind::environment;
+  if (std::count(trimmed.begin(), trimmed.end(), ',') > 1 && (has(trimmed, "gbps") || has(trimmed, "gbs")))
+    return OutputKind::rows;
+  return OutputKind::unknown;
+}
+
+OutputKind kind_of_document(std::string_view content) {
+  const auto head = text::trim(content.substr(0, 64 * 1024));
+  if (head.starts_with('{')) {
+    const auto start = head.substr(0, 4096);  // version 1 was named with a space
+    if (has(start, "\"fairway-fabric\"") || has(start, "\"fairway fabric\"")) return OutputKind::fabric_snapshot;
+    if (has(head, "bytes_per_second")) return OutputKind::bench;
+    return OutputKind::snapshot;
+  }
+  if (head.starts_with('[') && has(head, "bytes_per_second")) return OutputKind::bench;
+  if (head.starts_with('<')) {
+    if (has(head, "<system")) return OutputKind::nccl_xml;
+    if (has(head, "<topology")) return OutputKind::hwloc_xml;
+  }
+  return OutputKind::unknown;
+}
+
+bool is_failure(std::string_view line) {
+  constexpr std::string_view kWords[] = {"command not found",
+                                         "No devices were found",
+                                         "No devices found",
+                                         "No supported devices",
+                                         "Failed to initialize NVML",
+                                         "NVIDIA-SMI has failed",
+                                         "Failed to run topology matrix",
+                                         "No IB devices found",
+                                         "Failed to get IB devices list",
+                                         "Unable to determine the device handle",
+                                         "couldn't communicate with the NVIDIA driver",
+                                         ": Permission denied",
+                                         ": Operation not permitted",
+                                         ": No such file or directory",
+                                         ": No such device",
+                                         "Cannot get device settings"};
+  return std::any_of(std::begin(kWords), std::end(kWords), [line](auto one) { return has(line, one); });
+}
+
+}  // namespace fairway::topology
