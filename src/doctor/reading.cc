@@ -44,7 +44,9 @@ std::vector<std::string> unseen_of(const Case& found, const Report& report) {
   for (std::size_t i = 0; i < worries.size() && i < kShown; ++i)
     out.push_back(fmt::format("{} [{}], which no rule judges", worries[i].second->value, worries[i].second->where));
   if (worries.size() > kShown) out.push_back(fmt::format("{} more such words", worries.size() - kShown));
-  if (report.rules == 0) out.emplace_back("no rule could check anything");
+  // A machine that is neither a GPU's nor RDMA's may have nothing to check.
+  if (report.rules == 0 && (!machine.gpus.empty() || !machine.rdma.empty()))
+    out.emplace_back("no rule could check anything");
   return out;
 }
 
