@@ -1,3 +1,4 @@
+// size: recordings of the field, one case each
 #include <cstdio>
 
 #include "topology/assess.h"
