@@ -140,7 +140,7 @@ struct Half {
     std::vector<std::unique_ptr<transport::Transport>> all;
     all.push_back(std::move(made));
     worker = std::make_unique<engine::Worker>(0, services, std::move(all));
-    worker->set_task(&task);
+    worker->set_task(std::make_unique<NoTask>());
   }
   void step() { (void)worker->step(runtime.clock.now()); }
 
@@ -154,6 +154,7 @@ struct Half {
   engine::NotificationQueue notifications;
   engine::CounterTable counters;
   engine::MachineDiscovery machine;
+  std::atomic<std::uint32_t> probes{0};
   std::atomic_flag device_atomics;
   engine::Mappings mappings;
   engine::Services services{
@@ -175,9 +176,9 @@ struct Half {
       .close_credits = [](PeerId) { return std::uint64_t{0}; },
       .worker_of = [this](std::uint32_t) -> engine::Worker& { return *worker; },
       .machine = machine,
+      .probes = probes,
       .device_atomics = device_atomics,
       .mappings = mappings};
-  NoTask task;
   CopyTransport* transport = nullptr;
   std::unique_ptr<engine::Worker> worker;
 };
