@@ -8,6 +8,7 @@
 
 #include "fairway/engine.h"
 
+#include "cluster.h"
 #include "engine/open.h"
 #include "sim/host.h"
 #include "sim/simulation.h"
@@ -192,6 +193,32 @@ TEST_F(OverTcp, ACutInOneDirectionEndsTheSessionOnBothSides) {
     there = there || down(b);
     return here && there;
   }));
+}
+
+// What the simulator's NICs do to those who share one: many that write to it, and many that read from it.
+TEST(SharedNic, TakesTheTimeOfAllThatGoesThroughIt) {
+  constexpr std::uint64_t kRate = 100'000'000, kLength = 32 * 1024, kTimes = 8, kOthers = 3;
+  for (const bool reads : {false, true}) {
+    SCOPED_TRACE(reads);
+    Cluster cluster;
+    Cluster::Node& shared = cluster.add({nic(kRate)});
+    std::vector<Cluster::Node*> others;
+    std::vector<Cluster::Road> roads;
+    for (std::uint64_t i = 0; i < kOthers; ++i) {
+      others.push_back(&cluster.add({nic(kRate)}));
+      roads.push_back(cluster.connect(*others.back(), shared));
+    }
+    const Time start = cluster.simulation().now();
+    std::vector<std::pair<Cluster::Node*, Result<TransferId>>> all;
+    for (std::uint64_t i = 0; i < kOthers * kTimes; ++i) {
+      Cluster::Node& other = *others[i % kOthers];
+      const auto& road = roads[i % kOthers];
+      const Extent extent = Cluster::extent(other, road, 0, 0, kLength);
+      all.emplace_back(&other, reads ? other.engine->read(road.peer, extent) : other.engine->write(road.peer, extent));
+    }
+    for (const auto& [node, id] : all) EXPECT_TRUE(cluster.finish(*node, id).status);
+    EXPECT_GT(cluster.simulation().now() - start, kOthers * kTimes * kLength * kSecond / kRate * 9 / 10);
+  }
 }
 
 }  // namespace

@@ -130,6 +130,59 @@ TEST(SimNetwork, APartitionDelaysAndLosesNothing) {
   EXPECT_EQ(got, 5u);
 }
 
+TEST(SimNetwork, AWayThatIsCutInOneDirectionPassesTheOther) {
+  Wired wired(7);
+  wired.simulation.path(wired.a.index(), wired.b.index()).cut = true;
+  ASSERT_TRUE(wired.dialed->send(bytes_of("lost for now")));
+  ASSERT_TRUE(wired.accepted->send(bytes_of("heard")));
+  wired.rest();
+  std::vector<std::byte> some(64);
+  EXPECT_EQ(wired.accepted->unacknowledged(), 5u) << "it arrived, but nobody can say so";
+  EXPECT_EQ(*wired.accepted->receive(some), 0u);
+  EXPECT_EQ(*wired.dialed->receive(some), 5u);
+  EXPECT_EQ(wired.dialed->unacknowledged(), 12u);
+  wired.simulation.path(wired.a.index(), wired.b.index()).cut = false;
+  wired.rest();
+  EXPECT_EQ(*wired.accepted->receive(some), 12u);
+}
+
+TEST(SimNetwork, ASlowWayTakesTheTimeOfItsBytes) {
+  Wired wired(8);
+  wired.simulation.path(wired.a.index(), wired.b.index()).bytes_per_second = 100'000;
+  std::size_t taken = 0;
+  for (int i = 0; i < 20; ++i) {
+    taken += *wired.dialed->send(std::vector<std::byte>(10'000 - taken));
+    wired.rest(kMillisecond);
+  }
+  ASSERT_EQ(taken, 10'000u);
+  std::vector<std::byte> some(20'000);
+  EXPECT_LT(*wired.accepted->receive(some), 10'000u);
+  wired.rest(200 * kMillisecond);
+  EXPECT_EQ(wired.dialed->unacknowledged(), 0u);
+}
+
+TEST(SimNetwork, ALongSegmentIsSwallowedAndWhatIsBehindItWaits) {
+  for (const std::uint32_t segment : {SimNetwork::kSegment, 1024u}) {
+    Wired wired(9);
+    auto dialed = std::move(*wired.a.network().dial_in_segments(wired.listener->address(), segment, *wired.task_a));
+    wired.rest();
+    auto accepted = std::move(*wired.listener->accept(*wired.task_b));
+    wired.simulation.path(wired.a.index(), wired.b.index()).longest = 1400;
+    ASSERT_TRUE(dialed->send(bytes_of("short")));
+    wired.rest();
+    std::size_t taken = 0;
+    for (int i = 0; i < 20 && taken < 8000; ++i) {
+      taken += *dialed->send(std::vector<std::byte>(8000 - taken));
+      wired.rest(2 * kMillisecond);
+    }
+    ASSERT_TRUE(dialed->send(bytes_of("behind")));
+    wired.rest();
+    const bool swallowed = segment > 1400;
+    EXPECT_EQ(dialed->swallowed_segment(), swallowed ? segment : 0u);
+    EXPECT_EQ(dialed->unacknowledged() > 0, swallowed);
+  }
+}
+
 TEST(SimNetwork, AnAddressThatIsNoneIsRefused) {
   Wired wired(6);
   for (const char* bad : {"", "host", ":1", "host:", "host:x"}) EXPECT_FALSE(wired.a.network().is_loopback(bad)) << bad;
