@@ -211,14 +211,22 @@ TEST(SimulatedFaultOfFour, ARankThatShrinksLateIsInTheNextAttempt) {
 }
 
 // What it is told, and that the others leave, finds nobody: that takes no room for ever.
-TEST_F(SimulatedFault, AFrozenRankTakesNoRoomInTheOthersEngines) {
-  group_->simulation().in(
-      kBegins,
-      [](void* group, std::uint64_t, std::uint64_t) { static_cast<Group*>(group)->rank(kFaulty).host->freeze(); },
-      group_.get());
-  ASSERT_TRUE(group_->run([&](Group::Rank& rank) {
-    operate(rank);
-    go_on(rank, {kFaulty});
+TEST(SimulatedFaultOfFour, AFrozenRankTakesNoRoomInTheOthersEngines) {
+  GroupOptions options;
+  options.ranks = 4;
+  options.timeout = kTimeout;
+  options.peer_timeout = std::chrono::seconds(60);
+  Group group(options);
+  ASSERT_TRUE(group.join());
+  group.simulation().in(
+      kBegins, [](void* one, std::uint64_t, std::uint64_t) { static_cast<Group*>(one)->rank(3).host->freeze(); },
+      &group);
+  ASSERT_TRUE(group.run([&](Group::Rank& rank) {
+    while (rank.communicator->run({})) {
+    }
+    if (rank.number == 3) return;  // it thaws when the group ends
+    const int frozen[] = {3};
+    EXPECT_TRUE(rank.communicator->shrink(frozen));
     rank.communicator.reset();
     EXPECT_EQ(rank.engine->metrics().transfers_in_use, 0U) << rank.number;
   }));
