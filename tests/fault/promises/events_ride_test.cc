@@ -79,6 +79,7 @@ TEST_F(EventsRide, TheRecordGoesAheadAndTheWriteSetsItOff) {
   const auto id = a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 4096), event(0xfffffff0));
   ASSERT_TRUE(cluster.finish(a, id).status);
   EXPECT_EQ(ops, (std::vector<Op>{Op::message, Op::write_immediate}));
+  cluster.run(kMillisecond);  // the target passes it on in its next step
   std::array<Notification, 2> got;
   ASSERT_EQ(b.engine->poll_notifications(got), 1u);
   EXPECT_EQ(got[0].immediate, 0xfffffff0);
