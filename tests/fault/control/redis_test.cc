@@ -69,7 +69,10 @@ TEST(RedisLies, ALongAnswerFullOfEscapesIsCutAndPlain) {
   if (probe.open_status.code() == ErrorCode::unsupported) GTEST_SKIP() << probe.open_status.message();
   const Liar liar("-ERR \x1b[2J\x07\xff" + std::string(50'000, 'x') + "\r\n");
   LiveEngine engine(named("a", "redis://" + liar.address()));
-  const Status refused = engine.resolve("b", kSecond).status();
+  // The liar closes behind its answer, which may be what is seen first.
+  Status refused;
+  for (int tries = 0; tries < 10 && refused.message().find("ERR") == std::string::npos; ++tries)
+    refused = engine.resolve("b", kSecond).status();
   EXPECT_FALSE(refused);
   EXPECT_NE(refused.message().find("ERR"), std::string::npos) << refused.message();
   EXPECT_LT(refused.message().size(), 600u);

@@ -197,6 +197,7 @@ TEST_F(CudaEnds, AStreamThatCapturesWaitsForNoTransferAndNoTransferForItsEvent) 
   const Region from = registered(kBytes, 0);
   ASSERT_TRUE(write(from, kBytes));
   const sys::cuda::Stream stream = make_stream(0);
+  const sys::cuda::Event held = held_event();  // what it allocates, a capture of this thread refuses
   sys::cuda::Event event = nullptr;
   gpus_->on(0, [&] {
     gpus_->check(cu->cuEventCreate(&event, sys::cuda::kEventDisableTiming), "event");
@@ -204,7 +205,6 @@ TEST_F(CudaEnds, AStreamThatCapturesWaitsForNoTransferAndNoTransferForItsEvent) 
     gpus_->check(cu->cuEventRecord(event, stream), "record");
     return 0;
   });
-  const sys::cuda::Event held = held_event();
   RequestOptions waits;
   waits.start_after = held;
   const auto first = engine_->write(peer_, Extent{{from.id, 0, 64}, {remote_.id, 0}}, waits);

@@ -44,6 +44,7 @@ class NcclEnv : public NcclHosts {
     Ranks ranks(2, [&](Board& board, int rank) {
       (*hosts_)[static_cast<std::size_t>(rank)].enter();
       for (const auto& [name, value] : each[static_cast<std::size_t>(rank)]) ::setenv(name.c_str(), value.c_str(), 1);
+      ::setenv("NCCL_DEBUG", "INFO", 1);  // only then the log has the route
       ring(board, rank, 2, 12, 24);
       if (!says(" by tcp/one/")) throw Failure("not by the cable: " + said());
       if (!says(says_where)) throw Failure("no \"" + says_where + "\": " + said());

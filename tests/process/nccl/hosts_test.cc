@@ -12,6 +12,7 @@ TEST_F(NcclHosts, AreReachedWithAnAddressAndAKey) {
     (*hosts_)[static_cast<std::size_t>(rank)].enter();
     ::setenv("FAIRWAY_LISTEN", rank == 0 ? "10.77.1.1" : "10.77.1.2", 1);
     ::setenv("FAIRWAY_JOB_KEY", "of the test", 1);
+    ::setenv("NCCL_DEBUG", "INFO", 1);  // only then the log has the route
     ring(board, rank, 2, 12, 120);
     if (!says(" by tcp/one/")) throw Failure("not by the cable: " + said());
   });
