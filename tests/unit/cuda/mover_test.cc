@@ -62,8 +62,8 @@ TEST_F(MoverOf, QueuesAreAskedForOnceHoweverOftenSomebodyLooks) {
   Idle idle;
   Runtime whole = system_.runtime();
   Runtime runtime{whole.clock, whole.rng, idle, whole.network};
+  Idle::Asleep task(idle.wakes);  // outlives whom it wakes
   CudaMover mover(runtime, driver_);
-  Idle::Asleep task(idle.wakes);
   ASSERT_TRUE(mover.attach(task));
   host::Mover::Path path;
   std::string why;

@@ -279,6 +279,7 @@ TEST_P(Lists, AnEventOfACaptureIsRefusedAndTheQueueStaysOutOfIt) {
   EXPECT_EQ(refused.code(), ErrorCode::invalid_argument) << refused.to_string();
   EXPECT_NE(refused.message().find("start_after"), std::string::npos) << refused.to_string();
   cu->cuStreamEndCapture(stream, &graph);
+  if (graph != nullptr) cu->cuGraphDestroy(graph);
   for (int i = 0; i < 8; ++i) {  // each of the queues for events
     gpus_->on(0, [&] { return cu->cuEventRecord(event, stream); });
     ASSERT_TRUE(queues_->start(pieces(1, 4096), 0, false, event, ticket));
