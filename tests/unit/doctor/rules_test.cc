@@ -98,7 +98,7 @@ TEST(DoctorRules, AFixCanBeCopiedIntoAShell) {
     }
   }
   // One shell starts the others: to start a process takes long with a sanitizer.
-  const std::string file = testing::TempDir() + "fixes." + std::to_string(::getpid());
+  const std::string file = ::testing::TempDir() + "fixes." + std::to_string(::getpid());
   std::ofstream out(file);
   for (const std::string& fix : fixes) out << fix << '\0';
   out.close();
