@@ -40,8 +40,8 @@ std::string version_of(const Rival& rival);  // of its package; empty: unknown
 // rate that it reached.
 Result<double> run_rival(const Rival& rival, std::uint64_t size);
 
-// The median over turns of the ratio theirs / ours, and its 95 % confidence interval (0: unknown: fewer than three turns, or
-// a hundredfold and more wide).
+// The median over turns of the ratio theirs / ours, and its 95 % confidence interval (0: unknown: fewer than three
+// turns, or a hundredfold and more wide).
 struct Ratio {
   double median = 0, low = 0, high = 0;
 };

@@ -97,11 +97,11 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   std::uint32_t piece_bytes = 0;                     // the longest message: a slot, or less within a host
   bool sends_in_place = false;                       // long messages, where memory is registered in no time
   std::uint64_t started = 0;                         // operations
-  bool joined = false;                       // the others may count on it
-  bool agreed = false;                       // all have joined
-  State* parent = nullptr;                   // until they have
-  std::stop_token stop;                      // the same
-  std::atomic<std::uint64_t> last_ended{0};  // operation; abort() reads it
+  bool joined = false;                               // the others may count on it
+  bool agreed = false;                               // all have joined
+  State* parent = nullptr;                           // until they have
+  std::stop_token stop;                              // the same
+  std::atomic<std::uint64_t> last_ended{0};          // operation; abort() reads it
   CollectiveFailure failure;
   collectives::GpuCalls gpu{{*this, engine, lanes, options, started, progress}};  // operations on streams
 

@@ -52,19 +52,19 @@ TEST(DoctorGather, RegistersFromAConfigFile) {
 
 TEST(DoctorGather, RegistersFromLspci) {
   Facts facts;
-  EXPECT_TRUE(read_pasted(
-      "0000:1a:00.0 PCI bridge: A switch\n"
-      "\tCapabilities: [68] Express (v2) Downstream Port (Slot+), MSI 00\n"
-      "\t\tDevCap:\tMaxPayload 512 bytes, PhantFunc 0\n"
-      "\t\tDevCtl:\tCorrErr+ NonFatalErr+\n"
-      "\t\t\tRlxdOrd- ExtTag+ PhantFunc- AuxPwr- NoSnoop+\n"
-      "\t\t\tMaxPayload 256 bytes, MaxReadReq 512 bytes\n"
-      "\tCapabilities: [148 v1] Access Control Services\n"
-      "\t\tACSCap:\tSrcValid+ TransBlk+ ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl+ DirectTrans+\n"
-      "\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-\n"
-      "0000:1b:00.0 Infiniband controller: A NIC\n"
-      "\tCapabilities: <access denied>\n",
-      "lspci.txt", {}, facts));
+  EXPECT_TRUE(
+      read_pasted("0000:1a:00.0 PCI bridge: A switch\n"
+                  "\tCapabilities: [68] Express (v2) Downstream Port (Slot+), MSI 00\n"
+                  "\t\tDevCap:\tMaxPayload 512 bytes, PhantFunc 0\n"
+                  "\t\tDevCtl:\tCorrErr+ NonFatalErr+\n"
+                  "\t\t\tRlxdOrd- ExtTag+ PhantFunc- AuxPwr- NoSnoop+\n"
+                  "\t\t\tMaxPayload 256 bytes, MaxReadReq 512 bytes\n"
+                  "\tCapabilities: [148 v1] Access Control Services\n"
+                  "\t\tACSCap:\tSrcValid+ TransBlk+ ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl+ DirectTrans+\n"
+                  "\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-\n"
+                  "0000:1b:00.0 Infiniband controller: A NIC\n"
+                  "\tCapabilities: <access denied>\n",
+                  "lspci.txt", {}, facts));
   EXPECT_EQ(facts.text("pci.0000:1a:00.0.acs"), "001d");
   EXPECT_EQ(facts.find("pci.0000:1a:00.0.acs")->where, "lspci.txt:9");
   EXPECT_EQ(facts.text("pci.0000:1a:00.0.relaxed_ordering"), "0");
