@@ -37,7 +37,7 @@ TEST_P(OfMetrics, CountWhatHasEndedOnceItsCompletionIsThere) {
 // A worker that a callback holds answers nobody.
 TEST_P(OfMetrics, WaitForNoWorker) {
   struct Held {
-    std::atomic<bool> inside{false}, go{false};
+    std::atomic<bool> inside{false}, go{false}, left{false};
   } held;
   RequestOptions options;
   options.deliver = Deliver::to_callback;
@@ -46,6 +46,7 @@ TEST_P(OfMetrics, WaitForNoWorker) {
     auto& self = *static_cast<Held*>(user);
     self.inside = true;
     while (!self.go) std::this_thread::yield();
+    self.left = true;
   };
   ASSERT_TRUE(left_->write(right_peer_, extent(0, 0, 100'000), options));
   std::thread steps([&] {
@@ -58,6 +59,7 @@ TEST_P(OfMetrics, WaitForNoWorker) {
   EXPECT_FALSE(metrics.transports.empty());
   held.go = true;
   steps.join();
+  while (!held.left) std::this_thread::yield();  // it looks at what is on this stack
 }
 
 TEST_P(OfMetrics, MayBeTakenWhilePeersComeAndGoAndTheEngineCloses) {
