@@ -206,6 +206,8 @@ void HostTransport::fence(LinkId id) {
   Link* link = find(id);
   if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
   link->lane->fence();
+  // Nobody reads it any more: at its end, or with a note in it, it would wake the worker without a pause.
+  if (task_ != nullptr) task_->unwatch(link->lane->pair()->socket.fd());
   end_views(*link->lane->pair(), {ErrorCode::link_failed, "the mapping's link was closed: map the region again"});
   link->state = LinkState::fencing;
   link->fencing_since = runtime_.clock.now();
