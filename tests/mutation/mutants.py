@@ -545,6 +545,12 @@ MUTANTS = [
            "driver_->cuThreadExchangeStreamCaptureMode(&mode_);", "(void)mode_;", "process_cuda@CudaEnds.*"),
     Mutant("a link whose peer is gone waits on the worker for a user's event", "src/transport/host/connect.cc",
            "  if (!link.lane->copied()) return;\n", "  while (!link.lane->copied()) {\n  }\n", "process_cuda@CudaEnds.*"),
+    Mutant("nobody is told that a file has no region any more", "src/transport/host/transport.cc",
+           "if (note.file != 0) tell_forgotten(link, note);", "", "conformance_test@*Files.*"),
+    Mutant("who had no link keeps a file that has no region any more", "src/transport/host/connect.cc",
+           "  forget_ended(link);\n", "", "conformance_test@*Files.*"),
+    Mutant("who is welcomed is not told that a file has no region any more", "src/transport/host/files.cc",
+           "if (link.state == LinkState::welcomed) link.out", "if (false) link.out", "conformance_test@*Files.*"),
     Mutant("a full queue holds up small slices", "src/transport/host/lane_queue.cc",
            "if (is_full && !urgent) return", "if (is_full) return", "process_cuda@CudaPinned.*"),
 ] + mutants_collectives.MUTANTS

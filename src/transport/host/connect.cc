@@ -90,6 +90,7 @@ void HostTransport::link_is_up(Link& link) {
   event.link = link.id;
   event.peer = link.peer;
   event.value = link.attempt;
+  forget_ended(link);
   peers_[link.peer].asked = 0;
   for (const auto& file : peers_[link.peer].files) file->asked = false;
   ask_next(link);

@@ -94,7 +94,7 @@ void HostTransport::deregister(std::uint64_t handle) {
   for (const std::uint32_t slot : up_) {
     Link& link = links_[slot];
     link.lane->stop_memory(handle);
-    if (note.file != 0 && link.state == LinkState::up) send_note(link, note);
+    if (note.file != 0) tell_forgotten(link, note);
     next.marks.push_back({link.lane->pair(), Pair::Mark(*link.lane->pair()), link.peer});
   }
   for (const WatchedPair& retired : retired_)
