@@ -78,7 +78,7 @@ class FAIRWAY_API Engine {
   // be started).
   static Result<Engine> open(const EngineOptions& options);
 
-  Engine(Engine&&) noexcept;
+  Engine(Engine&&) noexcept;  // what was moved from answers `closed` to every call
   Engine& operator=(Engine&&) noexcept;
   ~Engine();  // close()
 
