@@ -129,8 +129,11 @@ Status read_base(const std::string& path, bool have, Machine& machine, Evidence&
       const bool alone = evidence.outputs.size() == 1 && evidence.others.empty();
       auto read = read_whole(output, alone ? path : output.file);
       if (!read) {
-        if (alone) return read.status();
-        output.fail(why_failed(output, read.status()));
+        const auto why = why_failed(output, read.status());
+        if (alone)
+          return why == read.status().message() ? read.status()
+                                                : Status(ErrorCode::invalid_argument, fmt::format("{}: {}", path, why));
+        output.fail(why);
         continue;
       }
       const auto name = machine.name;

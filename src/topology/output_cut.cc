@@ -68,7 +68,12 @@ bool is_gpu_heading(std::string_view line) {
   return next != parts.end() &&
          (next->starts_with("GPU") || next->starts_with("NIC") || next->starts_with("mlx") || *next == "CPU");
 }
-Kind kind_of_gpu_table(const std::vector<std::string_view>& lines, std::size_t heading) {
+Kind kind_of_gpu_table(const std::vector<std::string_view>& lines, std::size_t heading, Kind now) {
+  // rocm-smi heads its tables so too, with numbers or links below.
+  if (now == Kind::rocm_smi) {
+    const auto first = heading + 1 < lines.size() ? text::words(lines[heading + 1]) : std::vector<std::string_view>{};
+    if (first.size() < 2 || first[1] != "X") return Kind::unknown;
+  }
   for (std::size_t i = heading + 1; i < lines.size() && i < heading + 8; ++i) {
     const auto cells = text::words(lines[i]);
     if (cells.empty() || !cells[0].starts_with("GPU")) continue;
@@ -201,12 +206,13 @@ class Cutter {
     }
     if (kind == Kind::topo_matrix) {
       const bool heading = is_gpu_heading(line) || (now != Kind::topo_matrix && now != Kind::topo_peers);
-      kind = now == Kind::rocm_smi || !heading ? Kind::unknown : kind_of_gpu_table(lines_, i);
+      kind = heading ? kind_of_gpu_table(lines_, i, now) : Kind::unknown;
     }
     const bool known = now != Kind::unknown;
     if (kind == Kind::unknown && (!known || after_blank || !holds(now, line, after_blank)))
       kind = weak_kind_of_line(line);
-    after_blank_ = after_blank && known && kind != now;
+    // A line that is surely of an output, old or new, ends the doubt.
+    after_blank_ = after_blank && known && kind == Kind::unknown;
     if (kind != Kind::unknown) {
       const bool again =
           kind == now && ((kind == Kind::topo_matrix && is_gpu_heading(line)) || kind == Kind::topo_peers ||

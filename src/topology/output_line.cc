@@ -73,7 +73,7 @@ bool is_ip_link_line(std::string_view line) {
 bool is_ip_brief_line(std::string_view line) {
   const auto parts = text::words(line);
   if (parts.size() < 2 || !is_interface_state(parts[1]) || parts[0].ends_with(':') || line.front() == ' ') return false;
-  return parts.size() == 2 || has(line, "/") || parts.back().ends_with('>');
+  return parts.size() == 2 || has(parts[2], "/") || parts.back().ends_with('>');
 }
 
 // "kernel.numa_balancing = 1"
@@ -85,6 +85,13 @@ bool is_sysctl_line(std::string_view line) {
   return has(name, ".") && std::all_of(name.begin(), name.end(), [](char c) {
            return is_lower(c) || is_digit(c) || c == '_' || c == '.' || c == '-';
          });
+}
+
+// The folders of /proc/sys.
+bool is_kernel_setting(std::string_view line) {
+  constexpr std::string_view kFolders[] = {"kernel.", "vm.", "net.", "fs.", "dev.", "user."};
+  return is_sysctl_line(line) && std::any_of(std::begin(kFolders), std::end(kFolders),
+                                             [line](std::string_view folder) { return line.starts_with(folder); });
 }
 
 // "NCCL_DEBUG=INFO", "export UCX_TLS=tcp"
@@ -241,6 +248,9 @@ OutputKind kind_of_line(std::string_view line) {
   }
   if (is_variable_of(trimmed, false)) return OutputKind::environment;
   if (is_cmdline(trimmed)) return OutputKind::cmdline;
+  if (is_kernel_setting(trimmed)) return OutputKind::sysctl;
+  if (is_module_line(trimmed)) return OutputKind::modules;
+  if (is_ip_brief_line(line) && text::words(line).size() > 2) return OutputKind::ip_brief;
   return kind_by_words(trimmed);
 }
 
@@ -249,7 +259,6 @@ OutputKind weak_kind_of_line(std::string_view line) {
   if (is_ip_brief_line(line)) return OutputKind::ip_brief;
   const auto trimmed = text::trim(line);
   if (is_sysctl_line(trimmed)) return OutputKind::sysctl;
-  if (is_module_line(trimmed)) return OutputKind::modules;
   if (is_variable_of(trimmed, true)) return OutputKind::environment;
   if (std::count(trimmed.begin(), trimmed.end(), ',') > 1 && (has(trimmed, "gbps") || has(trimmed, "gbs")))
     return OutputKind::rows;
@@ -264,7 +273,8 @@ OutputKind kind_of_document(std::string_view content) {
     if (has(head, "bytes_per_second")) return OutputKind::bench;
     return OutputKind::snapshot;
   }
-  if (head.starts_with('[') && has(head, "bytes_per_second")) return OutputKind::bench;
+  if (head.starts_with('[') && text::trim(head.substr(1)).starts_with('{') && has(head, "bytes_per_second"))
+    return OutputKind::bench;
   if (head.starts_with('<')) {
     if (has(head, "<system")) return OutputKind::nccl_xml;
     if (has(head, "<topology")) return OutputKind::hwloc_xml;

@@ -127,6 +127,26 @@ TEST(Outputs, OneAfterAnotherWithoutPromptsIsCutWhereTheNextBegins) {
   EXPECT_EQ(kinds, (std::vector<Kind>{Kind::ibv_devinfo, Kind::lspci, Kind::ibstat, Kind::rdma_link}));
 }
 
+TEST(Outputs, AnyTwoOneAfterAnotherAreThoseTwo) {
+  for (const auto& first : kSamples) {
+    for (const auto& second : kSamples) {
+      if (first.kind == second.kind) continue;
+      for (const auto* between : {"", "\n"}) {
+        const auto text = std::string(first.text) + between + second.text;
+        EXPECT_EQ(kinds_of(text), (std::vector<Kind>{first.kind, second.kind}))
+            << (*between == '\0' ? "" : "with a blank line: ") << text;
+      }
+    }
+  }
+}
+
+TEST(Outputs, ABlankLineFarAboveDoesNotCutTheNextOne) {
+  const std::string log =
+      "==============NVSMI LOG==============\n\nAttached GPUs : 1\nGPU 00000000:01:00.0\n    Utilization\n";
+  const std::string matrix = "\tGPU0\tGPU1\nGPU0\t X \tSYS\nGPU1\tSYS\t X \n";
+  EXPECT_EQ(kinds_of(log + matrix), (std::vector<Kind>{Kind::smi_query, Kind::topo_matrix}));
+}
+
 // NCCL's lines stand between those of the program that uses it.
 TEST(Outputs, LinesOfLogsAreTakenFromBetweenOthers) {
   const auto outputs = cut_outputs(
@@ -190,6 +210,13 @@ TEST(Outputs, IpOverInfinibandThatIsDownIsNoPortThatIsDown) {
   ASSERT_TRUE(machine) << machine.status().message();
   EXPECT_FALSE(machine->rdma.at(0).ports.at(0).state);
   EXPECT_EQ(*machine->rdma.at(1).ports.at(0).state, "DOWN");
+}
+
+TEST(Outputs, AMatrixThatFailedSaysItsOwnWords) {
+  const auto evidence = evidence_of("\tGPU0\tGPU1\tCPU Affinity\nFailed to run topology matrix\n", "topo.txt");
+  ASSERT_FALSE(evidence);
+  EXPECT_NE(evidence.status().message().find("Failed to run topology matrix"), std::string::npos)
+      << evidence.status().message();
 }
 
 TEST(Outputs, GluedCellsOfAMatrixAreTakenApart) {
