@@ -39,6 +39,7 @@ constexpr ReaderOf kReaders[] = {
     {Kind::uname, read_uname},
     {Kind::disk_free, read_disk_free},
     {Kind::iommu_types, read_iommu_types},
+    {Kind::ethtool, read_ethtool_modes},
     {Kind::ethtool_statistics, read_ethtool_statistics},
     {Kind::nccl_log, read_nccl_log},
     {Kind::ucx_info, read_ucx_info},
@@ -73,10 +74,6 @@ void read_output(topology::Output& output, const Gathered& to) {
   const auto gave = row->read(output, to);
   if (gave.empty()) return;
   output.read_as(output.gave.empty() ? gave : output.gave + "; " + gave);
-}
-
-void worry(Facts& facts, const std::string& about, const std::string& says, const std::string& where) {
-  facts.set("worry." + about, says, where);
 }
 
 void join_facts(Facts& facts) {

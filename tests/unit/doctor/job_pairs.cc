@@ -112,7 +112,8 @@ const Pair kPairs[] = {
     {"log-complaints",
      [] {
        auto server = healthy();
-       set(server, "kernel.mlx5." + bus_of_nic(server, 2), "Port module event[error]: Cable error, High Temperature");
+       set(server, "kernel.mlx5_heat." + bus_of_nic(server, 2),
+           "Port module event[error]: Cable error, High Temperature");
        return server;
      },
      [] { return healthy(); }},
