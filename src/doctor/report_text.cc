@@ -281,12 +281,13 @@ std::string prom_of(const Report& report) {
                                     to_string(finding.confidence), escape(finding.title));
     out += fmt::format("fairway_doctor_finding{{{}}} 1\n", labels);
     if (finding.loss_gbps)
-      losses += fmt::format("fairway_doctor_loss_bits_per_second{{{}}} {:.0f}\n", labels, *finding.loss_gbps * 1e9);
+      losses +=
+          fmt::format("fairway_doctor_loss_bytes_per_second{{{}}} {:.0f}\n", labels, *finding.loss_gbps * 1e9 / 8);
   }
   if (!losses.empty())
     out +=
-        "# HELP fairway_doctor_loss_bits_per_second What a finding costs, all its paths together\n# TYPE "
-        "fairway_doctor_loss_bits_per_second "
+        "# HELP fairway_doctor_loss_bytes_per_second What a finding costs, all its paths together\n# TYPE "
+        "fairway_doctor_loss_bytes_per_second "
         "gauge\n" +
         losses;
   return out;
