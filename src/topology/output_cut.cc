@@ -44,6 +44,12 @@ bool holds(Kind kind, std::string_view line, bool after_blank) {
     case Kind::smi_table: return indented || starts("|") || starts("+") || !after_blank;
     case Kind::numactl: return indented || starts("node");
     case Kind::sysfs_links: return starts("total ") || starts("/") || starts("l") || starts("d") || starts("-");
+    case Kind::iblinkinfo: return indented || starts("CA: ") || starts("Switch: ") || starts("Router: ");
+    case Kind::ibnetdiscover:
+      return starts("#") || starts("[") || starts("Switch") || starts("Ca") || starts("Non-Chassis") ||
+             starts("Chassis") || line.find("guid=") != line.npos || line.find("id=0x") != line.npos;
+    case Kind::mlxlink: return indented || line.find(':') != line.npos || starts("----") || line.ends_with(" Info");
+    case Kind::amd_smi: return indented || line.find(':') != line.npos;
     case Kind::lscpu:
     case Kind::meminfo: return line.find(':') != line.npos;
     case Kind::bonding:
@@ -80,6 +86,7 @@ Kind kind_of_gpu_table(const std::vector<std::string_view>& lines, std::size_t h
     for (std::size_t c = 1; c < cells.size() && c < 64; ++c) {
       constexpr std::string_view kPeers[] = {"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"};
       if (std::find(std::begin(kPeers), std::end(kPeers), cells[c]) != std::end(kPeers)) return Kind::topo_peers;
+      if (cells[c] == "MX") return Kind::mx_smi;
     }
     if (cells.size() > 1 && PathClass::parse(cells[1])) return Kind::topo_matrix;
   }
@@ -206,7 +213,9 @@ class Cutter {
     }
     if (kind == Kind::topo_matrix) {
       const bool heading = is_gpu_heading(line) || (now != Kind::topo_matrix && now != Kind::topo_peers);
-      kind = heading ? kind_of_gpu_table(lines_, i, now) : Kind::unknown;
+      // mx-smi prints one matrix, its own.
+      const bool own = now == Kind::mx_smi && outputs_[*current_].text.find("GPU0") == std::string::npos;
+      kind = heading && !own ? kind_of_gpu_table(lines_, i, now) : Kind::unknown;
     }
     const bool known = now != Kind::unknown;
     if (kind == Kind::unknown && (!known || after_blank || !holds(now, line, after_blank)))
@@ -238,6 +247,8 @@ class Cutter {
       case Kind::ethtool:
       case Kind::ethtool_statistics:
       case Kind::mlxconfig:
+      case Kind::mlxlink:
+      case Kind::amd_smi:
       case Kind::ip_link:
       case Kind::numactl:
         return !trimmed.starts_with("GPU0") && trimmed.find(" BW Test") == trimmed.npos &&

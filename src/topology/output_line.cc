@@ -58,7 +58,9 @@ bool is_lspci_line(std::string_view line) {
   if (line.size() < 9 || !(is_digit(line[0]) || (line[0] >= 'a' && line[0] <= 'f'))) return false;
   const auto blank = line.find(' ');
   if (blank == line.npos || blank < 7 || blank > 16 || !BusId::parse(line.substr(0, blank))) return false;
-  return line.find(':', blank) != line.npos;
+  // Bus ids head the tables of amd-smi too, several in a line.
+  const auto parts = text::words(line.substr(blank));
+  return line.find(':', blank) != line.npos && !parts.empty() && !BusId::parse(parts.front());
 }
 
 // "3: eth0: <BROADCAST,UP> mtu 1500"
@@ -153,6 +155,19 @@ constexpr auto kStarts = std::to_array<Start>({
     {"max locked memory", OutputKind::ulimit},
     {"core file size  ", OutputKind::ulimit},
     {"Device #", OutputKind::mlxconfig},
+    {"Operational Info", OutputKind::mlxlink},
+    {"Troubleshooting Info", OutputKind::mlxlink},
+    {"Physical Counters and BER Info", OutputKind::mlxlink},
+    {"# Topology file: generated on", OutputKind::ibnetdiscover},
+    {"ACCESS TABLE:", OutputKind::amd_smi},
+    {"WEIGHT TABLE:", OutputKind::amd_smi},
+    {"HOPS TABLE:", OutputKind::amd_smi},
+    {"LINK TYPE TABLE:", OutputKind::amd_smi},
+    {"NUMA BW TABLE:", OutputKind::amd_smi},
+    {"mx-smi  version:", OutputKind::mx_smi},
+    {"| MX-SMI ", OutputKind::mx_smi},
+    {"| HL-SMI Version", OutputKind::hl_smi},
+    {"| AIP ", OutputKind::hl_smi},
     {"DCBX mode:", OutputKind::qos},
     {"Priority trust state:", OutputKind::qos},
     {"PFC configuration:", OutputKind::qos},
@@ -188,6 +203,8 @@ constexpr auto kStarts = std::to_array<Start>({
 // Words that stand somewhere in a line of an output.
 constexpr auto kParts = std::to_array<Start>({
     {" ROCm System Management Interface ", OutputKind::rocm_smi},
+    {" MetaX System Management Interface ", OutputKind::mx_smi},
+    {")==>", OutputKind::iblinkinfo},
     {"Intel(R) MPI Benchmarks", OutputKind::imb},
     {" BW Test", OutputKind::perftest},
     {"(row) -> GPU(column)", OutputKind::nvbandwidth},
@@ -211,7 +228,28 @@ OutputKind kind_of_rdma_line(std::string_view line) {
   return OutputKind::unknown;
 }
 
+// "GPU: 3" of amd-smi.
+bool is_amd_heading(std::string_view line) {
+  return line.starts_with("GPU: ") && text::to_u32(line.substr(5));
+}
+
+// "module ID  CPU Affinity  NUMA Affinity" of hl-smi.
+bool is_hl_heading(std::string_view line) {
+  return text::starts_with_nocase(line, "mod") && has(line, "CPU Affinity") && has(line, "NUMA Affinity");
+}
+
+// "Switch  24 "S-005442ba00003080"  # ..." and "Ca  2 "H-...""; "[1]  "H-..."[1](...)  # ... lid 4 4xSDR"
+bool is_ibnetdiscover_line(std::string_view line) {
+  if (!has(line, " \"S-") && !has(line, " \"H-") && !has(line, "\t\"S-") && !has(line, "\t\"H-")) return false;
+  return line.starts_with("Switch") || line.starts_with("Ca") || (line.starts_with('[') && has(line, "# "));
+}
+
 OutputKind kind_by_words(std::string_view line) {
+  if (is_amd_heading(line)) return OutputKind::amd_smi;
+  if (is_hl_heading(line)) return OutputKind::hl_smi;
+  if ((line.starts_with("CA: ") || line.starts_with("Switch: 0x")) && line.ends_with(':'))
+    return OutputKind::iblinkinfo;
+  if (is_ibnetdiscover_line(line)) return OutputKind::ibnetdiscover;
   if (has(line, " -> ") && is_sysfs_link(line)) return OutputKind::sysfs_links;
   if (has(line, " ==> ") && has(line, " port ")) return OutputKind::ibdev2netdev;
   if (has(line, "pci.bus_id") && has(line, ",")) return OutputKind::gpu_query;
@@ -298,7 +336,11 @@ bool is_failure(std::string_view line) {
                                          ": Operation not permitted",
                                          ": No such file or directory",
                                          ": No such device",
-                                         "Cannot get device settings"};
+                                         "Cannot get device settings",
+                                         "-E- ",  // mlxlink and its kin
+                                         "ibwarn: ",
+                                         "No AIPs found",
+                                         "Error: No device"};
   return std::any_of(std::begin(kWords), std::end(kWords), [line](auto one) { return has(line, one); });
 }
 

@@ -144,5 +144,54 @@ TEST(DoctorTexts, AJobsLogIsJudgedWithoutAnyGpuOnRecord) {
       has(alone("a:1:2 [0] NCCL INFO GPU Direct RDMA Disabled for GPU 0 / HCA 1 (distance 5 > 4)\n"), "gdr-refused"));
 }
 
+TEST(DoctorTexts, WhatMlxlinkCallsFaultyIsAFinding) {
+  const std::string info =
+      "$ mlxlink -d mlx5_1 -c\nOperational Info\n----------------\nState                              : Active\n\n"
+      "Troubleshooting Info\n--------------------\nStatus Opcode                      : %1\n"
+      "Recommendation                     : %2\n\nPhysical Counters and BER Info\n"
+      "Effective Physical Errors          : %3\n";
+  const auto with = [&](const char* opcode, const char* words, const char* errors) {
+    auto text = info;
+    text.replace(text.find("%1"), 2, opcode);
+    text.replace(text.find("%2"), 2, words);
+    text.replace(text.find("%3"), 2, errors);
+    return beside_matrix("m.txt", text);
+  };
+  EXPECT_FALSE(has(with("0", "No issue was observed", "0"), "link-diagnosis"));
+  EXPECT_TRUE(has(with("34", "Speed degradation", "0"), "link-diagnosis", Level::warning));
+  EXPECT_TRUE(has(with("0", "No issue was observed", "12"), "link-diagnosis"));
+}
+
+TEST(DoctorTexts, LinksOfAFabricBelowTheirBestAreNamed) {
+  const std::string good =
+      "Switch: 0x0002c9020046c588 MF0;leaf1:\n           2   17[  ] ==( 4X      53.125 Gbps Active/  LinkUp)==>       "
+      "4    1[  ] \"n02 mlx5_0\" ( )\n           2   18[  ] ==(                Down/ Polling)==>             [  ] \"\" "
+      "( )\n";
+  EXPECT_FALSE(has(beside_matrix("f.txt", good), "fabric-links"));
+  const auto slow = beside_matrix(
+      "f.txt",
+      good +
+          "           2   19[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       5    1[  ] \"n03 mlx5_0\" "
+          "( Could be 53.125 Gbps)\n           2   20[  ] ==( 4X      53.125 Gbps Initialize/  LinkUp)==>      "
+          " 6    1[  ] \"n04 mlx5_0\" ( )\n");
+  std::size_t found = 0;
+  for (const auto& finding : slow.findings) found += finding.rule == "fabric-links" ? 1U : 0U;
+  EXPECT_EQ(found, 2U);
+  EXPECT_NE(find(slow, "fabric-links")->evidence.at(0).text.find("port 19"), std::string::npos);
+  const auto narrow = beside_matrix(
+      "n.txt",
+      "vendid=0x8f1\nSwitch\t24 \"S-005442ba00003080\"\t\t# \"ISR9024 Voltaire\" base port 0 lid 6 lmc 0\n"
+      "[1]\t\"S-0008f10400410015\"[10]\t\t# \"SW-6IB4\" lid 6 1xSDR\n[3]\t\"S-0008f10400410015\"[6]\t\t# \"SW-6IB4\" "
+      "lid "
+      "6 4xSDR\n");
+  EXPECT_TRUE(has(narrow, "fabric-links"));
+}
+
+TEST(DoctorTexts, ErrorsOfGaudisMemoryAreFound) {
+  EXPECT_TRUE(has(alone("| HL-SMI Version:                              hl-1.17.1-fw-51.5.0          |\n"
+                        "|   0  HL-225              N/A  | 0000:4d:00.0     N/A |                   3  |\n"),
+                  "gpu-memory"));
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
