@@ -39,7 +39,7 @@ std::uint64_t Communicator::State::piece_of(const Collective& call) const {
 // An operation like the last one is the last one once more: nothing is chosen or laid out again.
 Result<std::unique_ptr<Running>> Communicator::State::prepare(const Collective& call) {
   if (spare_ && spare_->has_shape_of(call)) {
-    bool again = spare_->has_memory_of(call) && call.timeout.count() >= 0;
+    bool again = spare_->has_memory_of(call);
     if (!again) {
       if (Status status = check(call, rank(), size()); !status) return status.with_context(to_string(call.kind));
       again = lies_in_place(call, rank(), size()) == spare_->is_in_place();
@@ -152,6 +152,8 @@ void Communicator::State::step(bool may_wait) {
   if (aborted.load(std::memory_order_relaxed)) return (void)hear();
   Running& running = *queue_.front();
   if (!running.begun) {
+    if (timeout_of(running.timeout()).count() <= 0)
+      return fail(running, {rank(), {ErrorCode::deadline_exceeded, "its timeout had passed when this rank called it"}});
     begin(running);
     if ((lanes.any_mapped() || running.is_local()) && !look_before(running)) return;
     if (heard_ && !hear(running.number())) return;

@@ -78,7 +78,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   [[nodiscard]] const std::string& name_of(int member) const {
     return lanes.members()[static_cast<std::size_t>(member)].name;
   }
-  [[nodiscard]] Timeout timeout_of(Timeout asked) const { return asked.count() == 0 ? options.timeout : asked; }
+  [[nodiscard]] Timeout timeout_of(std::optional<Timeout> asked) const { return asked.value_or(options.timeout); }
 
   Engine& engine;
   const CommunicatorOptions options;
