@@ -308,10 +308,24 @@ Status Communicator::State::hear(std::uint64_t operation) {
   }
   if (auto alarm = alarms.look(); alarm && (!heard_ || alarm->operation < heard_->operation)) heard_ = std::move(alarm);
   if (!heard_ || heard_->operation > operation) return {};
-  Status status(heard_->code, heard_->text);
-  if (heard_->rank >= 0) status = status.with_peer(name_of(heard_->rank));
-  end({heard_->rank, heard_->operation, heard_->phase, status});
+  end(failure_of(*heard_));
   return failure.status;
+}
+
+// A rank that another one hears nothing of may live, where one direction between them is cut. This one hears it,
+// perhaps, and tells it, since who found it cannot; and it says so of itself.
+CollectiveFailure Communicator::State::failure_of(const Alarm& alarm) {
+  const bool lost = alarm.code == ErrorCode::peer_dead && alarm.by != alarm.rank;
+  if (lost && alarm.rank == rank())
+    return {rank(), alarm.operation, alarm.phase,
+            Status(ErrorCode::link_failed,
+                   fmt::format("this rank lives, but {} hears nothing of it: what it sends there does not arrive: {}",
+                               name_of(alarm.by), alarm.text))
+                .with_peer(name_of(alarm.by))};
+  if (lost && alarm.rank >= 0 && alarms.gone(alarm.rank)) alarms.pass_on(alarm, alarm.rank);
+  Status status(alarm.code, alarm.text);
+  if (alarm.rank >= 0) status = status.with_peer(name_of(alarm.rank));
+  return {alarm.rank, alarm.operation, alarm.phase, std::move(status)};
 }
 
 // Another thread may be inside a call: it sees the word, and nothing here is its own.

@@ -71,6 +71,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   // An alarm of another rank ends the group, once this rank is in that operation: those before it end as they have for
   // the sender.
   Status hear(std::uint64_t operation = ~std::uint64_t{0});
+  CollectiveFailure failure_of(const collectives::Alarm& alarm);
   Status look_while_joining();
 
   [[nodiscard]] int size() const { return lanes.size(); }
