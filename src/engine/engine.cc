@@ -45,7 +45,8 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineDis
               }),
       regions(given.max_regions, on, workers, waiting),
       remotes(given.max_remote_regions),
-      submissions(options, regions.table(), remotes, peers, workers, waiting, short_path),
+      any(given.workers),
+      submissions(options, regions.table(), remotes, peers, workers, any, waiting, short_path),
       transfer_waits(submissions.transfers(), peers, workers, waiting),
       arrivals(options, workers, waiting),
       sessions(options, on, peers, workers, waiting, arrivals),
@@ -74,6 +75,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineDis
           probes,
           device_atomics,
           mappings.mappings(),
+          any,
           short_path} {}
 
 Engine::State::~State() {
@@ -295,6 +297,14 @@ Result<TransferId> Engine::send(PeerId peer, std::uint64_t tag, const Slice& fro
 Result<TransferId> Engine::receive(PeerId peer, std::uint64_t tag, const Slice& into, const RequestOptions& options) {
   if (state_ == nullptr) return moved();
   return state_->submissions.submit({Operation::receive, peer, Extent{into, {}}, {}, 0, 0, tag, options});
+}
+Result<TransferId> Engine::send(PeerId peer, std::uint64_t tag, std::span<const Extent> from,
+                                const RequestOptions& options) {
+  return state_->submissions.submit({Operation::send, peer, from, {}, 0, 0, tag, options});
+}
+Result<TransferId> Engine::receive(PeerId peer, std::uint64_t tag, std::span<const Extent> into,
+                                   const RequestOptions& options) {
+  return state_->submissions.submit({Operation::receive, peer, into, {}, 0, 0, tag, options});
 }
 Result<Probed> Engine::probe(PeerId peer, std::uint64_t tag, Timeout timeout) {
   if (state_ == nullptr) return moved();
