@@ -246,7 +246,7 @@ Status GpuCalls::run(const Collective& call, void* stream) {
   const Timeout timeout = call.timeout.count() == 0 ? parts_.options.timeout : call.timeout;
   if (Status status = launch(call, timeout, stream); !status) return refused(status);
   ++parts_.started;
-  return {};
+  return on_gpus_->ends_at(stream);
 }
 
 Status GpuCalls::run_messages(std::span<const StreamMessage> group, void* stream, Timeout timeout) {
