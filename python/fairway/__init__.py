@@ -53,7 +53,7 @@ from ._fairway import (
     signal,
 )
 from ._fairway import _threads_return
-from .communicator import Communicator, _live as _communicators
+from .communicator import Communicator, _all_in, _live as _communicators
 from .errors import *  # noqa: F403
 from .errors import Error, Forked
 from .window import Window
@@ -82,7 +82,7 @@ class Engine(_Engine):
         if self.closed:
             return
         fd = self.fileno()
-        for group in [group for group in _communicators if group.engine is self]:
+        for group in [group for group in _all_in(_communicators) if group.engine is self]:
             group._owns_engine = False
             group.abort() if group._group.busy else group.close()  # its memory goes with the engine
         super().close()
@@ -98,7 +98,7 @@ class Engine(_Engine):
 @_atexit.register
 def _close_all():
     """Engines are closed while Python still stands, so that peers hear of it, and what waits in them comes back."""
-    for engine in list(_open):
+    for engine in _all_in(_open):
         try:
             engine.close()
         except Forked:

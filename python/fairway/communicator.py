@@ -18,6 +18,15 @@ _ADDRESS_BYTES = 256
 _live = weakref.WeakSet()
 
 
+def _all_in(alive):
+    """The members of a WeakSet, to which other threads may be adding."""
+    while True:
+        try:
+            return list(alive)
+        except RuntimeError:
+            pass  # one was added meanwhile
+
+
 def _named(failed, what, rank, address):
     error = type(failed)(f"{failed.code}: {what} rank {rank} ({address}): {failed.cause}", cause=failed.cause, peer=failed.peer, link=failed.link)
     error.rank = rank

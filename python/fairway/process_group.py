@@ -3,6 +3,7 @@
 # size: one class, whose methods PyTorch names
 
 import collections
+import sys
 
 import torch
 import torch.distributed as dist
@@ -20,7 +21,9 @@ _REDUCTIONS = (
 )
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")  # a Work of these says that this rank is done, as of every backend
 _OF_TRUTHS = ((dist.ReduceOp.BAND, "min"), (dist.ReduceOp.BOR, "max"))
-_KEPT = 64  # works that nobody has waited for: PyTorch's C++ keeps only the half of them that is not Python's
+# Works that nobody has waited for: PyTorch's C++ keeps only the half of them that is not Python's, and would wait for ever once
+# Python's is gone. Of more than _KEPT those that have ended let go of their tensors; of _ENDED such the oldest are forgotten.
+_KEPT, _ENDED = 64, 16384
 
 
 def _is_premul(given):
@@ -105,7 +108,7 @@ class FairwayProcessGroup(dist.ProcessGroup):
     def __init__(self, communicator):
         super().__init__(communicator.rank, communicator.size)
         self.communicator = communicator
-        self._kept = collections.OrderedDict()
+        self._kept, self._ended = collections.OrderedDict(), collections.OrderedDict()
         self._sequence = 0
         self._batch = None
         self._names = ["", ""]
@@ -131,12 +134,26 @@ class FairwayProcessGroup(dist.ProcessGroup):
         self._kept[id(work)] = work
         if self._batch is not None:
             self._batch.append(work)
-        while len(self._kept) > _KEPT:
-            try:
-                self._kept.popitem(last=False)
-            except KeyError:
-                break  # another thread emptied it
+        while len(self._kept) > _KEPT and self._slim_oldest():
+            pass
         return work
+
+    def _slim_oldest(self):
+        """False: it has not ended, or another thread emptied what is kept."""
+        try:
+            key, oldest = self._kept.popitem(last=False)
+        except KeyError:
+            return False
+        if not oldest.is_completed():
+            self._kept[key] = oldest
+            self._kept.move_to_end(key, last=False)
+            return False
+        if sys.getrefcount(oldest) == 2:  # else Python's half is somebody's
+            oldest._slim()
+            self._ended[key] = oldest
+            if len(self._ended) > _ENDED:
+                self._ended.popitem(last=False)
+        return True
 
     def _call(self, what, *arguments, **options):
         seconds = options.pop("limit", None)

@@ -312,6 +312,14 @@ class GpuSide:
                 pass  # who waited for the work has heard of it
 
 
+class _Past:
+    """In the place of an event that the GPU has come past."""
+
+    captured = False
+    query = staticmethod(lambda: True)
+    stream_wait = staticmethod(lambda stream: None)
+
+
 class StreamWork(FairwayWork):
     """Of collectives on the GPU. wait() makes the current stream wait, not the host; with a timeout, and of a barrier, the host too."""
 
@@ -332,6 +340,12 @@ class StreamWork(FairwayWork):
         finally:
             if ended:
                 self._group._kept.pop(id(self), None)
+                self._group._ended.pop(id(self), None)
+
+    def _slim(self):
+        self._result = None
+        if not self._done.captured:
+            self._done = _Past
 
     def is_completed(self):
         return self._done.captured or self._done.query()

@@ -61,6 +61,15 @@ class FairwayWork(Work):
         finally:
             if ended:
                 self._group._kept.pop(id(self), None)
+                self._group._ended.pop(id(self), None)
+
+    def _slim(self):
+        """It has ended, and only PyTorch's C++ may still ask: of all that it has its outcome is kept."""
+        try:
+            self._end()
+        except RuntimeError:
+            return  # the operation has the reason
+        self._operations, self._result = [], None
 
     def wait(self, timeout=datetime.timedelta(0)):
         seconds = timeout.total_seconds()

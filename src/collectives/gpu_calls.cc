@@ -245,7 +245,7 @@ Status GpuCalls::run(const Collective& call, void* stream) {
   if (Status status = check_call(call); !status) return refused(status);
   if (Status status = launch(call, timeout_of(call.timeout), stream); !status) return refused(status);
   ++parts_.started;
-  return {};
+  return on_gpus_->ends_at(stream);
 }
 
 Status GpuCalls::run_messages(std::span<const StreamMessage> group, void* stream, std::optional<Timeout> timeout) {

@@ -104,7 +104,7 @@ Result<gpu::MessageCall> GpuFurther::message_of(const StreamMessage& message, st
                                                 const gpu::Source& source, unsigned& threads) {
   const auto own = static_cast<unsigned>(rank_), peer = static_cast<unsigned>(message.peer);
   const unsigned from = message.receives ? peer : own, to = message.receives ? own : peer;
-  const int found = (message.receives ? receives_ : sends_)[peer].place_of(source);
+  const int found = (message.receives ? receives_ : sends_)[peer].place_of(source).place;
   if (found < 0)
     return Status(
         ErrorCode::resource_exhausted,

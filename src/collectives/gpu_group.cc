@@ -55,6 +55,7 @@ GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver
       size_(size),
       layout_(gpu::layout_of(size, messages)),
       in_turn_(in_turn),
+      places_(driver_),
       told_of_file_(std::move(told)),
       mappings_(static_cast<std::size_t>(size)),
       closing_(std::make_unique<sys::CudaClosing>(driver_)) {}
@@ -69,10 +70,12 @@ GpuGroup::~GpuGroup() {
   }
   if (context_ == nullptr) return;
   closing_->post([driver = driver_, context = context_, module = module_, scratch = is_free ? scratch_ : 0,
-                  told = std::move(told_of_file_), host = host_, gpu = gpu_] {
+                  told = std::move(told_of_file_), host = host_, ends = places_.events(), gpu = gpu_] {
     const sys::CudaDriver& cu = *driver;
     {
       const CurrentContext current(cu, context);
+      for (const sys::cuda::Event end : ends)
+        if (end != nullptr) cu->cuEventDestroy_v2(end);
       if (module != nullptr) cu->cuModuleUnload(module);
       if (scratch != 0) cu->cuMemFree_v2(scratch);
       if (told) cu->cuMemHostUnregister(told.get());
@@ -263,13 +266,18 @@ Result<gpu::Call> GpuGroup::call_of(const Collective& call, std::uint64_t digest
                                     void* stream) {
   const auto source = source_of(stream);
   if (!source) return source.status();
-  const int place = places_.place_of(*source);
-  if (place < 0)
-    return Status(ErrorCode::resource_exhausted,
-                  fmt::format("a communicator serves {} streams and captures: set GpuOptions::graphs_in_turn where "
-                              "graphs are launched one after the other, or make another communicator by split()",
-                              gpu::Layout::kPlaces));
-  return call_at(static_cast<std::uint32_t>(place), call, digest, number, timeout);
+  const CurrentContext current(*driver_, context_);
+  const auto place = places_.place_of(*source, static_cast<Stream>(stream));
+  if (!place) return place.status();
+  return call_at(*place, call, digest, number, timeout);
+}
+
+Status GpuGroup::ends_at(void* stream) {
+  if (!places_.need_ends()) return {};
+  const auto source = source_of(stream);
+  if (!source) return source.status();
+  const CurrentContext current(*driver_, context_);
+  return places_.ends_at(*source, static_cast<Stream>(stream));
 }
 
 gpu::Call GpuGroup::call_at(std::uint32_t place, const Collective& call, std::uint64_t digest, std::uint64_t number,

@@ -11,6 +11,7 @@
 
 #include "collectives/clock.h"
 #include "collectives/gpu_call.h"
+#include "collectives/gpu_places.h"
 #include "collectives/gpu_plan.h"
 #include "sys/cuda.h"
 #include "sys/cuda_closing.h"
@@ -72,6 +73,8 @@ class GpuGroup {
   // it do; else it meets the others. `early`: a kernel is ahead of it in the stream, or what the caller has enqueued.
   Result<gpu::ReadCall> reading_call(const Collective& call, std::uint64_t digest, std::uint64_t number,
                                      Timeout timeout, void* stream);
+  // Behind all of an operation that was enqueued there: so that its place may go to another stream.
+  Status ends_at(void* stream);
   Status start_reader(gpu::ReadCall& made, DataType type, bool combines, bool early, void* stream);
   // Whether kernels can access all of that. Some that they cannot would end the program's context.
   Status check_memory(const void* address, std::uint64_t bytes, const char* name) const;
@@ -109,7 +112,7 @@ class GpuGroup {
   const int gpu_, rank_, size_;
   const gpu::Layout layout_;
   const bool in_turn_;  // captures of a stream share a place
-  gpu::Places places_;
+  GpuPlaces places_;
   bool by_lines_ = false;
   sys::cuda::Context context_ = nullptr;
   sys::cuda::Address scratch_ = 0;

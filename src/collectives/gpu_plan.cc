@@ -72,12 +72,30 @@ Range Layout::message_of(std::uint32_t from, std::uint32_t to, std::uint32_t pla
   return {begin + wide + (place - 1) * narrow, narrow};
 }
 
-int Places::place_of(const Source& source) {
-  const auto found = std::find(taken_.begin(), taken_.end(), source);
-  if (found != taken_.end()) return static_cast<int>(found - taken_.begin());
-  if (taken_.size() == most_) return -1;
-  taken_.push_back(source);
-  return static_cast<int>(taken_.size()) - 1;
+Places::Found Places::place_of(const Source& source) {
+  ++calls_;
+  if (const auto own = find(source)) {
+    taken_[*own].used = calls_;
+    taken_[*own].has_end = false;
+    return {static_cast<int>(*own), false};
+  }
+  if (taken_.size() < most_) {
+    taken_.push_back({source, calls_, false});
+    return {static_cast<int>(taken_.size()) - 1, false};
+  }
+  // A graph is launched again and again, and could wait but once.
+  auto oldest = taken_.end();
+  for (auto at = taken_.begin(); at != taken_.end() && source.capture == 0; ++at)
+    if (at->has_end && (oldest == taken_.end() || at->used < oldest->used)) oldest = at;
+  if (oldest == taken_.end()) return {};
+  *oldest = {source, calls_, false};
+  return {static_cast<int>(oldest - taken_.begin()), true};
+}
+
+std::optional<std::size_t> Places::find(const Source& source) const {
+  for (std::size_t place = 0; place < taken_.size(); ++place)
+    if (taken_[place].source == source) return place;
+  return {};
 }
 
 namespace {

@@ -97,12 +97,63 @@ TEST_P(GpuStreams, GraphsAreLaunchedAnyNumberOfTimes) {
   });
 }
 
-TEST(GpuStream, APlaceIsForOneStreamAndThereIsAnEnd) {
+TEST_P(GpuStreams, ThereMayBeAsManyAsOneLikes) {
+  run_gpu_ranks(GetParam(), 10min, [](GpuRank& rank) {
+    std::vector<std::unique_ptr<Sum>> sums;
+    std::vector<GpuStream> streams;
+    for (int i = 0; i < 80; ++i) {  // none waits for another but by a place that both have
+      sums.push_back(std::make_unique<Sum>(rank, i % 8 == 7 ? 20'000 : 9));
+      streams.push_back(rank.stream());
+      for (int k = 0; k < 3; ++k)
+        if (!sums.back()->enqueue(streams.back())) return;
+      if (i % 5 == 0 && !sums.front()->enqueue(streams.front())) return;  // one that is used all the time
+    }
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      if (!rank.synchronize(streams[i]) || !sums[i]->is_right(i == 0 ? 3 + 16 : 3))
+        return (void)rank.fail("stream " + std::to_string(i));
+    (void)rank.expect(rank.group.stream_status(), "afterwards");
+  });
+}
+
+// Its operation is behind all that the other had in flight, on this rank alone.
+TEST(GpuStream, WhoTakesOverAPlaceWaitsForTheOneBefore) {
+  run_gpu_ranks(2, 10min, [](GpuRank& rank) {
+    Sum sum(rank, 9), held_sum(rank, 9), late(rank, 9);
+    const auto by_another = [&] {
+      const GpuStream stream = rank.stream();
+      return sum.enqueue(stream) && rank.synchronize(stream);
+    };
+    for (int i = 0; i < 8; ++i)
+      if (!by_another()) return;
+    const GpuStream held = rank.stream(), last = rank.stream();
+    void* word = nullptr;
+    rank.gpus.on(rank.gpu, [&] { return rank.gpus.driver()->cuMemHostAlloc(&word, 4, 3); });
+    *static_cast<std::uint32_t*>(word) = 0;
+    if (rank.group.rank() == 0)
+      rank.gpus.on(rank.gpu, [&] {
+        return rank.gpus.driver()->cuStreamWaitValue32_v2(held, reinterpret_cast<sys::cuda::Address>(word), 1, 0);
+      });
+    if (!held_sum.enqueue(held)) return;
+    for (int i = 9; i < 32; ++i)
+      if (!by_another()) return;
+    if (!late.enqueue(last)) return;  // the 33rd: the oldest whose end is known is the held one
+    if (!rank.expect(rank.group.run({}), "a barrier of the hosts")) return;
+    if (rank.is_idle(last) || !late.is_right(0)) return (void)rank.fail("did not wait");
+    std::atomic_ref(*static_cast<std::uint32_t*>(word)).store(1);
+    if (!rank.synchronize(last) || !rank.is_idle(held)) return (void)rank.fail("afterwards");
+    if (!held_sum.is_right(1) || !late.is_right(1)) return;
+    (void)rank.expect(rank.group.stream_status(), "afterwards");
+  });
+}
+
+TEST(GpuStream, ACaptureKeepsItsPlaceAndThe33rdIsRefused) {
   run_gpu_ranks(2, 10min, [](GpuRank& rank) {
     Sum sum(rank, 9);
+    const GpuStream stream = rank.stream();
+    Graphs graphs(rank);
     for (int i = 0; i < 32; ++i)
-      if (const GpuStream stream = rank.stream(); !sum.enqueue(stream) || !rank.synchronize(stream)) return;
-    if (!sum.is_right(32)) return;
+      if (graphs.capture(stream, [&] { return sum.enqueue(stream); }) == nullptr)
+        return (void)rank.fail("no graph " + std::to_string(i));
     const Status full = rank.group.stream_run({}, rank.stream());
     if (full.code() != ErrorCode::resource_exhausted) (void)rank.fail(full.to_string());
   });

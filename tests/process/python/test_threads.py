@@ -205,6 +205,23 @@ class Threads(unittest.TestCase):
                 self.play(seed, closes=True)
 
 
+class Alive(unittest.TestCase):
+    def test_a_set_that_grows_meanwhile_is_looked_at_again(self):
+        """Engines and groups that other threads make while one closes."""
+        from fairway.communicator import _all_in
+
+        class Growing:
+            left = 3
+
+            def __iter__(self):
+                if self.left:
+                    self.left -= 1
+                    raise RuntimeError("Set changed size during iteration")
+                return iter([1, 2])
+
+        self.assertEqual(_all_in(Growing()), [1, 2])
+
+
 class Dropped(Pair):
     def test_no_transfer_is_lost_whatever_its_arrays_end_runs(self):
         """The end of a memory is Python's code: other threads run, and come back to the tracker."""

@@ -66,6 +66,31 @@ class TorchCalls(TorchRanks):
             1,
         )
 
+    def test_works_that_only_torchs_half_knows_can_be_waited_for(self):
+        """However many others came since. Those that have ended hold no tensors."""
+        self.run_ranks(
+            """
+            import gc, weakref
+            group = begin()
+            for make in (lambda: T([1.0]), lambda: torch.ones(1)):
+                known, last = [], make()
+                for _ in range(200):
+                    x = make()
+                    known.append((weakref.ref(group.allreduce([x], options())), weakref.ref(x)))
+                del x
+                group.allreduce([last], options()).wait()
+                group.barrier(options()).wait()
+                for _ in range(80): group.allreduce([last], options())
+                gc.collect()
+                expect(all(work() is not None for work, _ in known))
+                expect(sum(x() is None for _, x in known) > 120, sum(x() is None for _, x in known))
+                for work, _ in known: expect(work().is_completed() and work().wait())
+                expect(not {id(work()) for work, _ in known} & {*group._kept, *group._ended})
+            group.shutdown()
+            """,
+            1,
+        )
+
     def test_threads_may_share_a_group(self):
         self.run_ranks(
             """

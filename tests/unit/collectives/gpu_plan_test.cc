@@ -128,12 +128,40 @@ TEST(GpuReadRoute, PartsCoverAll) {
 
 TEST(GpuPlaces, EachStreamAndCaptureHasItsOwn) {
   Places places;
-  EXPECT_EQ(places.place_of({7, 0}), 0);
-  EXPECT_EQ(places.place_of({7, 1}), 1);
-  EXPECT_EQ(places.place_of({8, 1}), 2);
-  EXPECT_EQ(places.place_of({7, 0}), 0);
-  for (std::uint32_t i = 3; i < Layout::kPlaces; ++i) EXPECT_EQ(places.place_of({100 + i, 0}), static_cast<int>(i));
-  EXPECT_EQ(places.place_of({1, 1}), -1);
+  EXPECT_EQ(places.place_of({7, 0}).place, 0);
+  EXPECT_EQ(places.place_of({7, 1}).place, 1);
+  EXPECT_EQ(places.place_of({8, 1}).place, 2);
+  EXPECT_EQ(places.place_of({7, 0}).place, 0);
+  for (std::uint32_t i = 3; i < Layout::kPlaces; ++i)
+    EXPECT_EQ(places.place_of({100 + i, 0}).place, static_cast<int>(i));
+  EXPECT_EQ(places.place_of({1, 1}).place, -1);
+  EXPECT_EQ(places.place_of({1, 0}).place, -1);  // nobody's end is known
+}
+
+// The one that was used longest ago of those whose end is known; never a capture's, and none for a capture.
+TEST(GpuPlaces, AStreamTakesOverThePlaceOfOneThatCanBeWaitedFor) {
+  Places places(12);
+  const auto use = [&](Source source) {
+    const Places::Found found = places.place_of(source);
+    if (const auto place = places.find(source); place && source.capture == 0 && places.need_ends())
+      places.has_end(*place);
+    return found;
+  };
+  for (std::uint32_t i = 0; i < 11; ++i) EXPECT_EQ(use({100 + i, 0}).place, static_cast<int>(i));
+  EXPECT_EQ(use({7, 1}).place, 11);
+  (void)use({108, 0});
+  for (const int oldest : {9, 10, 8}) {  // the first eight: nobody recorded their ends
+    const auto found = use({std::uint64_t{200} + static_cast<unsigned>(oldest), 0});
+    EXPECT_EQ(found.place, oldest);
+    EXPECT_TRUE(found.after);
+  }
+  EXPECT_FALSE(use({209, 0}).after);
+  (void)use({100, 0});  // now its end is known, and it is the newest
+  EXPECT_EQ(use({300, 0}).place, 10);
+  EXPECT_EQ(use({8, 1}).place, -1);
+  const Places::Found pending = places.place_of({210, 0});
+  EXPECT_TRUE(pending.after);
+  for (int i = 0; i < 20; ++i) EXPECT_NE(use({400 + static_cast<unsigned>(i), 0}).place, pending.place) << i;
 }
 
 TEST(GpuRoute, FewBytesGoByUnitsManyByPieces) {
