@@ -20,6 +20,8 @@ TESTS = {
     "src/collectives": ("unit_collectives", "process_collectives", "process_gpu_collectives"),
     "src/transport/verbs": ("unit_verbs_test", "unit_transport", "conformance_test@*verbs_gpus*"),
     "src/transport/fabric": ("unit_fabric", "conformance_test@*fabric*"),
+    "src/render": ("render_test", "tool_test"),
+    "src/sim": ("unit_sim_test", "fault_sim_test"),
     "tools": ("tool_test", "process_tool"),
 }
 
@@ -547,4 +549,12 @@ MUTANTS = [
            "  if (!link.lane->copied()) return;\n", "  while (!link.lane->copied()) {\n  }\n", "process_cuda@CudaEnds.*"),
     Mutant("a full queue holds up small slices", "src/transport/host/lane_queue.cc",
            "if (is_full && !urgent) return", "if (is_full) return", "process_cuda@CudaPinned.*"),
+    Mutant("an Engine that was moved from is used all the same", "src/engine/engine.cc",
+           "  if (state_ == nullptr) return moved();\n  return state_->sessions.disconnect(peer);",
+           "  return state_->sessions.disconnect(peer);", "engine_test@MovedFrom.*"),
+    Mutant("a size in bits is one in bytes", "tools/words.cc",
+           "  if (text.ends_with('b') && !text.ends_with(\"ib\")) return bits(text);\n", "", "tool_test@Tool.Sizes*"),
+    Mutant("an arrow goes through a text", "src/render/traffic.cc", "  add_plates(scene);\n", "", "render_test@Traffic.*"),
+    Mutant("faults are the seed's choice whatever is named", "src/sim/scenario.cc", "if (!only.empty()) planned.fault =",
+           "if (only.size() > 99) planned.fault =", "fault_sim_test@Simulate.Faults*"),
 ] + mutants_collectives.MUTANTS
