@@ -28,6 +28,7 @@ import weakref as _weakref
 from . import errors
 from ._fairway import (
     Cancelled as CancelOutcome,
+    CounterSpace,
     Engine as _Engine,
     ExplainedLink,
     Explanation,
@@ -38,6 +39,8 @@ from ._fairway import (
     Operation,
     Peer,
     PeerEvent,
+    Probed,
+    Queue,
     Region,
     RegionSlice,
     RemoteArray,

@@ -35,7 +35,7 @@ def texts(given, name, which):
 
 
 def seconds_or_none(given, name="timeout"):
-    """None, or seconds from 0 on."""
-    if given is not None and (not isinstance(given, (int, float)) or not given >= 0):
-        raise errors._of("invalid_argument", f"{name} is seconds, at least 0, or None, not {given!r}")
+    """None, or seconds; of 0 or less nothing is left."""
+    if given is not None and (not isinstance(given, (int, float)) or given != given):
+        raise errors._of("invalid_argument", f"{name} is seconds, or None, not {given!r}")
     return given

@@ -138,9 +138,14 @@ T& as(py::handle object) {  // after is<T>
   return *static_cast<T*>(instance->get_value_and_holder().value_ptr());
 }
 
+// A str as UTF-8; raises InvalidArgument, which names it, for anything else.
+std::string text_of(py::handle given, const char* name);
+
 // What is given as `name`, as a T; raises InvalidArgument, which names it, when it is none.
 template <class T>
 T value_of(py::handle given, const char* name) {
+  if constexpr (std::is_same_v<T, std::string>)
+    if (py::isinstance<py::str>(given)) return text_of(given, name);
   try {
     return py::cast<T>(given);
   } catch (const py::cast_error&) {
@@ -187,7 +192,6 @@ struct Text {
   std::string value;
   operator const std::string&() const { return value; }
 };
-std::string text_of(py::handle given, const char* name);
 
 std::string bytes_for_people(std::uint64_t bytes);
 

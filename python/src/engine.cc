@@ -2,25 +2,10 @@
 #include <span>
 
 #include "module.h"
-#include "transfers.h"
+#include "requests.h"
 
 namespace fairway::python {
 namespace {
-
-using Counter = Whole<std::uint32_t, "a counter's number">;
-
-struct PyNotification {
-  PyPeer peer;
-  std::uint32_t immediate = 0;
-  std::string message;
-};
-
-struct PyPeerEvent {
-  PyPeer peer;
-  std::string kind, link, detail;
-  std::uint64_t incarnation = 0;
-  py::object reason = py::none();
-};
 
 void close(PyEngine& engine) {
   if (engine.session->closed()) return;
@@ -35,10 +20,6 @@ py::object submit_by(const PyEngine& engine, PyRequest request) {
   return submit_one(std::move(request));
 }
 
-PyPeer peer_of(const PyEngine& engine, PeerId id, std::string name) {
-  return {engine.session, engine.tracker, id, std::move(name)};
-}
-
 // A region of this engine's that is still registered.
 const Region& own(const PyEngine& engine, py::handle given) {
   if (!is<PyRegion>(given))
@@ -51,25 +32,11 @@ const Region& own(const PyEngine& engine, py::handle given) {
   return region.registration->region();
 }
 
-// On a thread of its own: an attempt cannot be cut into slices, and Ctrl-C must be seen meanwhile.
 PyPeer connect(PyEngine& self, const Text<"address">& to, Seconds timeout) {
   const std::string& address = to;
-  const Timeout whole = timeout_of(timeout);
   Engine& engine = self.session->engine();
-  auto attempt = std::async(std::launch::async, [&engine, address, whole] { return engine.connect(address, whole); });
-  const Deadline forever(std::nullopt);
-  const auto is_over = [&] {
-    const Unlocked unlocked;
-    return attempt.wait_for(forever.slice()) == std::future_status::ready;
-  };
-  try {
-    while (!is_over()) handle_signals();
-  } catch (const py::error_already_set&) {
-    self.session->leave_behind(std::move(attempt));
-    throw;
-  }
-  handle_signals();
-  return peer_of(self, take(attempt.get()), address);
+  const Timeout whole = timeout_of(timeout);
+  return peer_of(self, take(self.session->in_one([=, &engine] { return engine.connect(address, whole); })), address);
 }
 
 py::object explain(PyEngine& self, py::handle what) {
@@ -99,66 +66,6 @@ py::object explain(PyEngine& self, py::handle what) {
   raise(ErrorCode::invalid_argument, "explain takes a Request, a Transfer or a Peer");
 }
 
-using Most = Whole<std::size_t, "most">;
-
-py::list poll_notifications(PyEngine& self, Most most) {
-  Engine& engine = self.session->engine();
-  std::vector<Notification> notes(std::min<std::size_t>(most, 256));
-  const std::size_t count = engine.poll_notifications(notes);
-  py::list out;
-  for (std::size_t i = 0; i < count; ++i)
-    out.append(PyNotification{peer_of(self, notes[i].peer, ""), notes[i].immediate,
-                              std::string(reinterpret_cast<const char*>(notes[i].message), notes[i].message_bytes)});
-  return out;
-}
-
-py::list poll_peer_events(PyEngine& self, Most most) {
-  static constexpr const char* kKinds[] = {"up", "down", "link_up", "link_down", "link_slow", "mapping_ended"};
-  std::vector<PeerEvent> events(std::min<std::size_t>(most, 256));
-  const std::size_t count = self.session->engine().poll_peer_events(events);
-  py::list out;
-  for (std::size_t i = 0; i < count; ++i) {
-    const PeerEvent& event = events[i];
-    out.append(PyPeerEvent{peer_of(self, event.peer, event.name), kKinds[static_cast<int>(event.kind)], event.link,
-                           event.detail, event.incarnation, event.reason ? py::none() : exception_of(event.reason)});
-  }
-  return out;
-}
-
-// Waits until `poll` gives something, and gives the first of it.
-template <class Wait, class Poll>
-py::object wait_for_one(PyEngine& self, Seconds timeout, Wait wait, Poll poll) {
-  const Deadline deadline(timeout);
-  for (;;) {
-    if (py::list found = poll(self, Most{1}); !found.empty()) return found[0];
-    Engine& engine = self.session->engine();
-    check(wait_in_slices(deadline, [&](Timeout slice) { return wait(engine, slice); }));
-  }
-}
-
-void bind_news(py::module_& module) {
-  py::class_<PyNotification>(module, "Notification",
-                             "A notification of a peer's transfer, delivered once all its bytes have arrived.")
-      .def_readonly("peer", &PyNotification::peer)
-      .def_readonly("immediate", &PyNotification::immediate)
-      .def_property_readonly("message", [](const PyNotification& n) { return py::bytes(n.message); })
-      .def("__repr__", [](const PyNotification& n) {
-        return "<fairway.Notification " + std::to_string(n.immediate) + ", " + std::to_string(n.message.size()) +
-               " bytes>";
-      });
-  py::class_<PyPeerEvent>(module, "PeerEvent", "A peer or a link came or went.")
-      .def_readonly("kind", &PyPeerEvent::kind, "'up', 'down', 'link_up', 'link_down', 'link_slow' or 'mapping_ended'")
-      .def_readonly("peer", &PyPeerEvent::peer)
-      .def_readonly("link", &PyPeerEvent::link)
-      .def_readonly("detail", &PyPeerEvent::detail)
-      .def_readonly("incarnation", &PyPeerEvent::incarnation)
-      .def_readonly("reason", &PyPeerEvent::reason, "the exception that says why, or None")
-      .def("__repr__", [](const PyPeerEvent& e) {
-        return "<fairway.PeerEvent " + e.kind + " " + (e.link.empty() ? e.peer.name : e.link) +
-               (e.reason.is_none() ? "" : ": " + py::cast<std::string>(py::str(e.reason))) + ">";
-      });
-}
-
 }  // namespace
 
 void bind_engine(py::module_& module) {
@@ -166,7 +73,6 @@ void bind_engine(py::module_& module) {
                          "Joins engines of one process: those that share one reach each other by plain copies.")
       .def(py::init([] { return PyLoopback{make_loopback()}; }));
   bind_peer(module);
-  bind_news(module);
   const auto move = [](Operation operation) {
     return [operation](PyEngine& e, py::handle local, py::handle remote, const py::kwargs& options) {
       return submit_by(e, make_move(operation, local, remote, options));
@@ -298,54 +204,6 @@ void bind_engine(py::module_& module) {
       .def(
           "fileno", [](PyEngine& e) { return e.session->engine().fd(); },
           "fileno() -> int\n\nReadable when a poll may have something; for select and event loops.")
-      .def("poll_notifications", &poll_notifications, py::arg("most") = 64,
-           "poll_notifications(most=64) -> list of Notification\n\n"
-           "Those that are here, as a list; never waits.")
-      .def(
-          "wait_notification",
-          [](PyEngine& e, Seconds timeout) {
-            return wait_for_one(
-                e, timeout, [](Engine& engine, Timeout t) { return engine.wait_notification(t); }, poll_notifications);
-          },
-          py::arg("timeout") = py::none(),
-          "wait_notification(timeout=None) -> Notification\n\n"
-          "The next one; raises TimedOut after `timeout` seconds.")
-      .def("poll_peer_events", &poll_peer_events, py::arg("most") = 64,
-           "poll_peer_events(most=64) -> list of PeerEvent\n\n"
-           "Those that are here, as a list; never waits.")
-      .def(
-          "wait_peer_event",
-          [](PyEngine& e, Seconds timeout) {
-            return wait_for_one(
-                e, timeout, [](Engine& engine, Timeout t) { return engine.wait_peer_event(t); }, poll_peer_events);
-          },
-          py::arg("timeout") = py::none(),
-          "wait_peer_event(timeout=None) -> PeerEvent\n\n"
-          "The next one; raises TimedOut after `timeout` seconds.")
-      .def(
-          "notifications",
-          [](py::object self) { return py::module_::import("fairway.aio").attr("Notifications")(self); },
-          "notifications() -> async iterator of Notification\n\nFor `async for`: every notification from now on, under "
-          "asyncio.")
-      .def(
-          "peer_events", [](py::object self) { return py::module_::import("fairway.aio").attr("PeerEvents")(self); },
-          "peer_events() -> async iterator of PeerEvent\n\nFor `async for`: every peer event from now on, under "
-          "asyncio.")
-      .def(
-          "counter", [](PyEngine& e, Counter immediate) { return e.session->engine().counter(immediate); },
-          py::arg("immediate"),
-          "counter(immediate) -> int\n\n"
-          "How many counter notifications of this number have come, ever.")
-      .def(
-          "wait_counter",
-          [](PyEngine& e, Counter immediate, Whole<std::uint64_t, "at_least"> at_least, Seconds timeout) {
-            Engine& engine = e.session->engine();
-            check(wait_in_slices(Deadline(timeout),
-                                 [&](Timeout t) { return engine.wait_counter(immediate, at_least, t); }));
-            return engine.counter(immediate);
-          },
-          py::arg("immediate"), py::arg("at_least"), py::arg("timeout") = py::none(),
-          "wait_counter(immediate, at_least, timeout=None) -> int\n\nWaits until the counter is there; gives it.")
       .def("explain", &explain, py::arg("what"),
            "explain(what) -> Explanation\n\n"
            "Which way the bytes of a Request, a Transfer or to a Peer take, why not others, how fast.")

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 
 #include <cxxabi.h>
@@ -83,31 +84,37 @@ std::optional<double> seconds_of(py::handle given, const char* name) {
   const double seconds = PyFloat_AsDouble(given.ptr());
   const bool none = PyErr_Occurred() != nullptr;
   PyErr_Clear();
-  if (none || !(seconds >= 0))
-    raise(ErrorCode::invalid_argument, std::string(name) + " is seconds, at least 0, or None for ever, not " +
-                                           py::cast<std::string>(py::repr(given)));
+  if (none || std::isnan(seconds))
+    raise(ErrorCode::invalid_argument,
+          std::string(name) + " is seconds, or None for ever, not " + py::cast<std::string>(py::repr(given)));
   return seconds;
 }
 
 std::string text_of(py::handle given, const char* name) {
   if (!py::isinstance<py::str>(given))
     raise(ErrorCode::invalid_argument, std::string(name) + " is a str, not " + py::cast<std::string>(py::repr(given)));
-  return py::cast<std::string>(given);
+  Py_ssize_t size = 0;
+  if (const char* const text = PyUnicode_AsUTF8AndSize(given.ptr(), &size))
+    return {text, static_cast<std::size_t>(size)};
+  PyErr_Clear();
+  raise(ErrorCode::invalid_argument,
+        std::string(name) + " holds characters that UTF-8 does not have: " + py::cast<std::string>(py::repr(given)));
 }
 
 namespace {
 constexpr double kMostSeconds = 1e9;
 
-void check_seconds(double seconds) {
-  if (!(seconds >= 0)) raise(ErrorCode::invalid_argument, "a timeout is at least 0 seconds, or None for ever");
+// Of the library's clocks, which count no negative time: what is left until a time that has passed is 0.
+double from_now(double seconds) {
+  if (std::isnan(seconds)) raise(ErrorCode::invalid_argument, "a timeout is seconds, or None for ever, not nan");
+  return std::max(seconds, 0.0);
 }
 }  // namespace
 
 Deadline::Deadline(std::optional<double> seconds) : forever_(!seconds || *seconds > kMostSeconds) {
-  if (seconds) check_seconds(*seconds);
   if (!forever_)
     end_ = std::chrono::steady_clock::now() +
-           std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(*seconds));
+           std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(from_now(*seconds)));
 }
 
 Timeout Deadline::slice() const {
@@ -122,9 +129,8 @@ bool Deadline::passed() const {
 }
 
 Timeout timeout_of(std::optional<double> seconds) {
-  if (seconds) check_seconds(*seconds);
   if (!seconds || *seconds > kMostSeconds) return kForever;
-  return std::chrono::duration_cast<Timeout>(std::chrono::duration<double>(*seconds));
+  return std::chrono::duration_cast<Timeout>(std::chrono::duration<double>(from_now(*seconds)));
 }
 
 std::string bytes_for_people(std::uint64_t bytes) {

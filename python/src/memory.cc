@@ -107,7 +107,7 @@ void deregister(PyRegion& region, Seconds timeout) {
 
 Access access_of(py::handle given) {
   if (given.is_none()) return Access::none;
-  auto text = py::cast<std::string>(py::str(given));
+  const std::string text = text_of(given, "access");
   Access access = Access::none;
   for (const char letter : text) switch (letter) {
       case 'r': access = access | Access::read; break;

@@ -22,6 +22,8 @@ struct PyPeer {
   std::string name;
 };
 
+PyPeer peer_of(const PyEngine& engine, PeerId id, std::string name);
+
 struct PyRegion {
   std::shared_ptr<Registration> registration;
   int device = 0;

@@ -4,7 +4,8 @@
 
 #include "group.h"
 #include "notify.h"
-#include "transfers.h"
+#include "queues.h"
+#include "requests.h"
 
 namespace fairway::python {
 namespace {
@@ -35,6 +36,9 @@ PYBIND11_MODULE(_fairway, module) {
   bind_requests(module);
   bind_transfers(module);
   bind_engine(module);
+  bind_news(module);
+  bind_waits(module);
+  bind_queues(module);
   bind_streams(module);
   bind_collectives(module);
 }

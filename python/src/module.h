@@ -11,7 +11,9 @@ struct PyLoopback {
 void bind_engine(py::module_& module);
 void bind_observe(py::module_& module);
 void bind_peer(py::module_& module);
-void bind_streams(py::module_& module);  // after bind_engine
+void bind_news(py::module_& module);  // after bind_engine, as the next two
+void bind_waits(py::module_& module);
+void bind_streams(py::module_& module);
 py::dict metrics_of(const Engine& engine);
 py::dict port_counters_of(const Engine& engine);
 

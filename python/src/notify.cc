@@ -4,7 +4,7 @@ namespace fairway::python {
 namespace {
 
 std::string message_of(const py::object& given) {
-  if (py::isinstance<py::str>(given)) return py::cast<std::string>(given);
+  if (py::isinstance<py::str>(given)) return text_of(given, "a notification's message");
   if (!PyObject_CheckBuffer(given.ptr()))
     raise(ErrorCode::invalid_argument,
           std::string("a notification's message is bytes or a str, not ") + Py_TYPE(given.ptr())->tp_name);

@@ -20,6 +20,7 @@ py::dict metrics_of(const Engine& engine) {
   py::list peers;
   for (const PeerMetrics& peer : metrics.peers) {
     py::dict one;
+    one["id"] = py::make_tuple(peer.peer.slot, peer.peer.generation);
     one["name"] = peer.name;
     one["transfers_ok"] = peer.transfers_ok;
     one["transfers_failed"] = peer.transfers_failed;
@@ -33,6 +34,7 @@ py::dict metrics_of(const Engine& engine) {
   for (const LinkMetrics& link : metrics.links) {
     py::dict one;
     one["name"] = link.name;
+    one["peer"] = py::make_tuple(link.peer.slot, link.peer.generation);
     one["up"] = link.up;
     one["bytes_out"] = link.bytes_out;
     one["slices"] = link.slices;

@@ -34,8 +34,7 @@ void seconds(py::dict& options, const char* name, Duration& to) {
 
 void refuse_rest(const py::dict& options, const char* of) {
   for (const auto& [key, value] : options)
-    raise(ErrorCode::invalid_argument,
-          std::string(of) + " has no option '" + py::cast<std::string>(py::str(key)) + "'");
+    raise(ErrorCode::invalid_argument, std::string(of) + " has no option '" + text_of(key, "an option's name") + "'");
 }
 
 void read_rdma(const py::object& given, RdmaOptions& to) {

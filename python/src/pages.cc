@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transfers.h"
+#include "requests.h"
 
 // The page numbers of a request: as they are given, and whether they can be obeyed.
 namespace fairway::python {

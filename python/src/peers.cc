@@ -1,7 +1,7 @@
 #include <span>
 
 #include "module.h"
-#include "transfers.h"
+#include "requests.h"
 
 namespace fairway::python {
 namespace {
@@ -15,6 +15,10 @@ Engine& open_engine_of(const PyPeer& peer) {
 }
 
 }  // namespace
+
+PyPeer peer_of(const PyEngine& engine, PeerId id, std::string name) {
+  return {engine.session, engine.tracker, id, std::move(name)};
+}
 
 void bind_peer(py::module_& module) {
   py::class_<PyPeer>(module, "Peer", "Another engine, in one of its lives: one that restarts is another Peer.")

@@ -1,7 +1,9 @@
+#include "requests.h"
+
 #include <algorithm>
 
 #include "notify.h"
-#include "transfers.h"
+#include "queues.h"
 
 namespace fairway::python {
 namespace {
@@ -24,7 +26,7 @@ void read_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gp
   out.stream = py::none();
   py::object stream = py::none();
   for (const auto& [key, value] : options) {
-    const auto name = py::cast<std::string>(key);
+    const std::string name = text_of(key, "an option's name");
     if (value.is_none()) continue;
     if (name == "notify") {
       PyNotify notify = notify_of(value);
@@ -38,7 +40,7 @@ void read_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gp
       to.after = earlier(value, *out.tracker);
       out.pins.objects.push_back(py::reinterpret_borrow<py::object>(value));
     } else if (name == "deadline") {
-      to.deadline = timeout_of(seconds_of(value, "deadline"));  // 0: it has passed
+      to.deadline = timeout_of(seconds_of(value, "deadline"));  // 0 or less: it has passed
     } else if (name == "checksum") {
       to.checksum = value_of<bool>(value, "checksum");
     } else if (name == "local_completion") {
@@ -49,15 +51,21 @@ void read_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gp
                            {{"bulk", Priority::bulk}, {"normal", Priority::normal}, {"urgent", Priority::urgent}});
     } else if (name == "stream") {
       stream = py::reinterpret_borrow<py::object>(value);
+    } else if (name == "queue") {
+      out.queue = queue_of(value, *out.tracker);
+      to.queue = out.queue->id;
     } else if (name == "callback") {
       check_callable(value);
       out.callback = py::reinterpret_borrow<py::object>(value);
     } else {
       raise(ErrorCode::invalid_argument, "no option '" + name +
                                              "'; there are notify, after, deadline, checksum, "
-                                             "local_completion, priority, stream and callback");
+                                             "local_completion, priority, stream, queue and callback");
     }
   }
+  if (out.queue != nullptr && !out.callback.is_none())
+    raise(ErrorCode::invalid_argument,
+          "queue and callback: the Transfer comes by one of them, the queue's poll or a call");
   if (stream.is_none() && !on_gpu) return;
   // Looked up once, for good: code that is seldom run costs microseconds a call.
   static PyObject* const record = py::object(py::module_::import("fairway.cuda").attr("_record")).release().ptr();
@@ -90,6 +98,11 @@ PyRequest begin(Operation operation, const std::shared_ptr<Tracker>& tracker, Pe
   return out;
 }
 
+bool is_nothing(py::handle local) {
+  if (local.is_none()) return true;
+  return is<PySlice>(local) ? as<PySlice>(local).length == 0 : view_of(local, true).shape.total_bytes() == 0;
+}
+
 // A write or read of no bytes: its notification alone. `remote`: where it goes.
 void make_nothing(PyRequest& out, Session& session, const Remote& remote) {
   static std::uint64_t word;
@@ -112,8 +125,7 @@ PyRequest make_move(Operation operation, py::handle given_local, py::handle give
   Remote remote = remote_of(given_remote);
   Session& session = *remote.imported->session;
   PyRequest out = begin(operation, remote.imported->tracker, remote.imported->region.peer);
-  if (given_local.is_none() ||
-      (remote.shape.total_bytes() == 0 && view_of(given_local, true).shape.total_bytes() == 0)) {
+  if (given_local.is_none() || (remote.shape.total_bytes() == 0 && is_nothing(given_local))) {
     make_nothing(out, session, remote);
     read_options(out, options, false, -1);
     if (out.request.options.notify.kind == NotifyKind::none)
@@ -180,8 +192,10 @@ PyRequest make_pages(Operation operation, py::handle given_local, py::handle giv
 }
 
 // Rows of (local, offset there, remote, offset there, bytes): the NIXL shape of use, a descriptor for each piece.
-PyRequest make_extents(const std::string& operation, const py::sequence& locals, const py::sequence& remotes,
-                       py::handle table, const py::kwargs& options) {
+PyRequest make_extents(const std::string& operation, const py::sequence& given_locals,
+                       const py::sequence& given_remotes, py::handle table, const py::kwargs& options) {
+  // An array makes its items anew, and the caller's lists may change meanwhile: these keep each.
+  const py::tuple locals(given_locals), remotes(given_remotes);
   const auto kind =
       choice<Operation>(operation, "the operation", {{"write", Operation::write}, {"read", Operation::read}});
   const bool written = kind == Operation::read;

@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include <atomic>
+#include <system_error>
 #include <thread>
 
 #include <pthread.h>
@@ -100,9 +101,24 @@ Session::~Session() {
   left_behind_.clear();
 }
 
-void Session::leave_behind(std::future<Result<PeerId>> attempt) {
-  std::erase_if(left_behind_, [](const auto& one) { return one.wait_for(Timeout(0)) == std::future_status::ready; });
-  left_behind_.push_back(std::move(attempt));
+void Session::wait_for_thread(std::function<void()> work) {
+  const auto is_over = [](const std::future<void>& one, Timeout most) {
+    return one.wait_for(most) == std::future_status::ready;
+  };
+  std::erase_if(left_behind_, [&](const auto& one) { return is_over(one, Timeout(0)); });
+  std::future<void> attempt;
+  try {
+    attempt = std::async(std::launch::async, std::move(work));
+  } catch (const std::system_error& error) {
+    raise(ErrorCode::resource_exhausted, std::string("no thread can be started: ") + error.what());
+  }
+  try {
+    while (!unlocked([&] { return is_over(attempt, Deadline(std::nullopt).slice()); })) handle_signals();
+    handle_signals();
+  } catch (const py::error_already_set&) {
+    left_behind_.push_back(std::move(attempt));
+    throw;
+  }
 }
 
 bool Session::forked() const {

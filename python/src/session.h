@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -86,18 +87,25 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<Registration> of_view(py::handle object, const View& view);
   [[nodiscard]] std::size_t registrations() const { return by_address_.size(); }
   [[nodiscard]] Imports& imports() { return imports_; }
-  // An attempt that nobody waits for any more. It ends within its timeout, or when the engine is closed.
-  void leave_behind(std::future<Result<PeerId>> attempt);
+  // What `call`, which waits and cannot be cut into slices, gives. It runs on a thread of its own: Ctrl-C is seen
+  // meanwhile, and leaves it behind, to end by itself or with the engine. So it owns what it uses.
+  template <class Call>
+  auto in_one(Call call) {
+    const auto result = std::make_shared<std::optional<decltype(call())>>();
+    wait_for_thread([result, call = std::move(call)] { result->emplace(call()); });
+    return std::move(**result);
+  }
   [[nodiscard]] const std::shared_ptr<Engine>& shared_engine() const { return engine_; }
   // Communicators whose memory is the engine's: it is not closed before they are. Any thread counts.
   [[nodiscard]] const std::shared_ptr<std::atomic<int>>& communicators() const { return communicators_; }
 
  private:
   void wait_for_communicators();
+  void wait_for_thread(std::function<void()> work);
 
   const std::shared_ptr<Engine> engine_;  // a communicator that opened it holds it, too
   const std::shared_ptr<std::atomic<int>> communicators_ = std::make_shared<std::atomic<int>>(0);
-  std::vector<std::future<Result<PeerId>>> left_behind_;
+  std::vector<std::future<void>> left_behind_;
   const int opened_in_;
   bool closed_ = false;
   Imports imports_;

@@ -70,7 +70,8 @@ void unmap(PyMapping& self) {
 
 void* stream_of(py::handle stream) {
   const auto handle = py::module_::import("fairway.cuda").attr("_handle")(stream);
-  return reinterpret_cast<void*>(py::cast<std::uintptr_t>(handle));
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uintptr_t>::max();
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(whole_number(handle, "stream", kMost)));
 }
 
 // Where a word of so many bytes lies that the stream's GPU reads or writes: an array of one element, or a Region's

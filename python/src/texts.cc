@@ -16,7 +16,7 @@ const char* const kEngineText =
         engine.write(array, remote[:array.nbytes], notify=7).wait()
 
 A write or read names memory of this process as it is: arrays and tensors of any library, views of them, Regions.
-Timeouts are seconds; None waits for ever.)";
+Timeouts are seconds; None waits for ever, 0 or less does not wait.)";
 
 const char* const kOptionsText = R"(Opens an engine. All options are by name, and the defaults are right for most:
 
@@ -37,7 +37,7 @@ max_transfers, max_regions, max_remote_regions, max_peers, max_counters,
 notifications_per_peer, unexpected_bytes_per_peer, prove_paths, strict_isolation, machine: as in fairway/options.h)";
 
 const char* const kWriteText =
-    R"(write(local, remote, *, notify=None, after=None, deadline=None, checksum=False, local_completion=False, priority='normal', stream=None, callback=None) -> Transfer
+    R"(write(local, remote, *, notify=None, after=None, deadline=None, checksum=False, local_completion=False, priority='normal', stream=None, queue=None, callback=None) -> Transfer
 
 Moves the bytes of `local` into `remote` and gives the Transfer at once.
 
@@ -48,13 +48,14 @@ remote   a RemoteRegion, part of it (remote[a:b]) or a view of its array(); as m
 
 notify   what the target sees after all bytes: a number, (number, bytes), event(), counter() or signal()
 after    a Transfer that must be visible first
-deadline seconds, as in max(0, end - now): past it it fails with DeadlineExceeded, once nothing can land any more. 0 has
+deadline seconds, as in end - now: past it it fails with DeadlineExceeded, once nothing can land any more. 0 or less has
          passed; None, or none given: no deadline
 checksum compare a CRC-32C of what was read and what landed
 local_completion  of a send alone (Engine.send)
 priority 'bulk', 'normal' or 'urgent'
 stream   a CUDA stream (torch's, or its handle): no byte is read before what it has now, and what it is given later
          waits for this transfer. GPU tensors of torch start after torch's current stream by themselves
+queue    a Queue, from Engine.make_queue: its poll() and wait() alone give the Transfer when it is done
 callback called with the Transfer from Engine.poll or the event loop)";
 
 const char* const kPagesText =

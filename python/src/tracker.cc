@@ -1,13 +1,15 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <thread>
 #include <utility>
 
-#include <poll.h>
-
-#include "transfers.h"
+#include "queues.h"
 
 namespace fairway::python {
+namespace {
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+}
 
 // If asyncio was never imported, no event loop runs. Importing it here would delay the first transfer by 30 ms.
 bool in_event_loop() {
@@ -65,8 +67,14 @@ py::object Tracker::submit(std::span<PyRequest* const> requests, std::span<const
   reap();
   auto work = std::make_shared<Work>();
   work->tracker = shared_from_this();
-  work->polled = in_event_loop();
-  for (const PyRequest* given : requests) work->polled = work->polled || !given->callback.is_none();
+  work->queue = requests[0]->queue;
+  work->polled = work->queue != nullptr || in_event_loop();
+  for (const PyRequest* given : requests) {
+    if (given->queue != work->queue)
+      raise(ErrorCode::invalid_argument,
+            "requests of one submit name one queue: submit those of another by themselves");
+    work->polled = work->polled || !given->callback.is_none();
+  }
   std::vector<Request> made;
   made.reserve(requests.size());
   for (PyRequest* given : requests) {
@@ -119,7 +127,7 @@ py::object Tracker::submit(std::span<PyRequest* const> requests, std::span<const
 }
 
 Tracker::Submitting::Submitting(Tracker& tracker, const std::shared_ptr<Work>& work) : tracker_(tracker), work_(work) {
-  if (work->polled) tracker.polled_.emplace(work.get(), work);
+  if (work->polled) tracker.polled_with(*work).live.emplace(work.get(), work);
 }
 
 Tracker::Submitting::~Submitting() {
@@ -127,7 +135,8 @@ Tracker::Submitting::~Submitting() {
   if (work_->left > 0) return;
   const py::error_scope kept;
   const Pins over = std::exchange(work_->pins, {});
-  if (tracker_.polled_.erase(work_.get()) > 0 && !work_->ids.empty()) tracker_.ended_.push_back(work_);
+  Polled& polled = tracker_.polled_with(*work_);
+  if (polled.live.erase(work_.get()) > 0 && !work_->ids.empty()) polled.ended.push_back(work_);
 }
 
 // Until the first that is not collected has completed, `most` at the longest.
@@ -150,7 +159,13 @@ void Tracker::make_room(const std::shared_ptr<Work>& work) {
   if (!work->polled) work->collect(over);
   const auto waits = std::find_if(abandoned_.begin(), abandoned_.end(),
                                   [](const auto& one) { return one->left > 0 && !one->collecting; });
-  if (work->polled) {
+  if (work->queue != nullptr) {
+    const QueueId id = work->queue->id;
+    if (gather(work->queue->polled, id, kAll, over) == 0) {
+      poll();  // those of Engine.poll may fill it, too
+      (void)unlocked([&] { return session_->engine().wait(id, std::chrono::milliseconds(1)); });
+    }
+  } else if (work->polled) {
     if (poll() == 0) wait_readable(Deadline(0.001).slice());
   } else if (work->left > 0) {
     if (work->left == left) wait_for_next(*work, abandoned_.empty() ? kMost : kOneOfMany, over);
@@ -178,26 +193,44 @@ void Tracker::reap() {
     work->collect(over);
     (work->left == 0 ? ended.emplace_back() : abandoned_.emplace_back()) = std::move(work);
   }
+  if (std::any_of(queues_.begin(), queues_.end(), [](const auto& queue) { return queue->dropped; })) reap_queues();
+}
+
+// A queue that nobody polls any more keeps what its transfers need until they have completed.
+void Tracker::reap_queues() {
+  const auto all = queues_;
+  for (const auto& queue : all) {
+    if (!queue->dropped) continue;
+    LetGo over;
+    gather(queue->polled, queue->id, kAll, over);
+    const auto ended = std::exchange(queue->polled.ended, {});
+    if (queue->polled.live.empty() && session_->engine().end_queue(queue->id)) forget(*queue);
+  }
 }
 
 std::size_t Tracker::poll() {
-  std::size_t total = 0;
   LetGo over;
-  const auto ended = take_ended(total, over);
-  call_back(ended);
+  const std::size_t total = gather(polled_, {}, kAll, over);
+  call_back(std::exchange(polled_.ended, {}));
   return total;
 }
 
-// Those whose last request has completed. `total` grows by the completions that were there.
-std::vector<std::shared_ptr<Work>> Tracker::take_ended(std::size_t& total, LetGo& over) {
+Polled& Tracker::polled_with(const Work& work) {
+  return work.queue != nullptr ? work.queue->polled : polled_;
+}
+
+// Takes completions from a queue, or what Engine::poll gives, until `most` transfers of `into` have ended. Gives how
+// many completions that took.
+std::size_t Tracker::gather(Polled& into, QueueId from, std::size_t most, LetGo& over) {
   Engine& engine = session_->engine();
   std::array<Completion, 64> completions;
-  std::vector<std::shared_ptr<Work>> ended = std::exchange(ended_, {});
-  for (;;) {
-    const std::size_t count = unlocked([&] { return engine.poll(completions); });
+  std::size_t total = 0;
+  while (into.ended.size() < most) {
+    const std::span room = std::span(completions).first(std::min(completions.size(), most - into.ended.size()));
+    const std::size_t count = unlocked([&] { return from ? engine.poll(from, room) : engine.poll(room); });
     for (std::size_t i = 0; i < count; ++i) {
-      const auto found = polled_.find(static_cast<const Work*>(completions[i].user_data));
-      if (found == polled_.end()) continue;
+      const auto found = into.live.find(static_cast<const Work*>(completions[i].user_data));
+      if (found == into.live.end()) continue;
       Work& work = *found->second;
       if (work.left == 0) continue;  // the engine was closed meanwhile, which has ended it
       std::size_t index = 0;
@@ -205,16 +238,17 @@ std::vector<std::shared_ptr<Work>> Tracker::take_ended(std::size_t& total, LetGo
         while (index < work.ids.size() && work.ids[index] != completions[i].id) ++index;
       work.completed(index, completions[i], over);
       if (work.left > 0 || work.submitting) continue;
-      ended.push_back(std::move(found->second));
-      polled_.erase(found);
+      into.ended.push_back(std::move(found->second));
+      into.live.erase(found);
     }
     total += count;
-    if (count < completions.size()) return ended;
+    if (count < room.size()) break;
   }
+  return total;
 }
 
 // One that raises keeps no other from being called: awaited transfers hear of their end by a callback too.
-void Tracker::call_back(const std::vector<std::shared_ptr<Work>>& ended) {
+void Tracker::call_back(const std::deque<std::shared_ptr<Work>>& ended) {
   std::optional<py::error_already_set> first;
   for (const auto& work : ended) {
     const auto callbacks = std::exchange(work->callbacks, {});
@@ -230,76 +264,47 @@ void Tracker::call_back(const std::vector<std::shared_ptr<Work>>& ended) {
   if (first) throw std::move(*first);
 }
 
-void Tracker::wait(const std::shared_ptr<Work>& work, const Deadline& deadline) {
-  if (work->left == 0) return;
-  if (work->polled) return wait_polled(*work, deadline);
-  Engine& engine = session_->engine();
-  const auto timed_out = [] {
-    raise(ErrorCode::timed_out, "the transfer is still in flight; wait again, or cancel it");
-  };
-  while (work->collecting) {  // another thread collects, and will notify
-    {
-      const Unlocked meanwhile;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    handle_signals();
-    if (deadline.passed()) timed_out();
-  }
+std::shared_ptr<Queue> Tracker::make_queue(std::uint32_t capacity) {
+  reap();
+  auto made = std::make_shared<Queue>();
+  made->id = take(session_->engine().make_queue(capacity));
+  queues_.push_back(made);
+  return made;
+}
+
+std::vector<std::shared_ptr<Work>> Tracker::poll(Queue& queue, std::size_t most) {
   LetGo over;
-  while (work->left > 0) {
-    std::vector<Completion> completions;
-    completions.reserve(work->ids.size() - work->next);
-    Status status;
-    work->collecting = true;
-    {
-      const Unlocked meanwhile;
-      for (std::size_t i = work->next; i < work->ids.size(); ++i) {
-        auto done = engine.wait(work->ids[i], deadline.slice());
-        status = done.status();
-        if (!done) break;
-        completions.push_back(std::move(*done));
-      }
-    }
-    work->collecting = false;
-    for (const Completion& completion : completions) work->completed(work->next++, completion, over);
-    if (work->left == 0) return;
-    if (status.code() != ErrorCode::timed_out) {
-      const TransferId id = work->ids[work->next];
-      work->completed(work->next++, Completion{id, status}, over);
-      continue;
-    }
-    handle_signals();
-    if (deadline.passed()) timed_out();
-  }
+  gather(queue.polled, queue.id, most, over);
+  auto& ended = queue.polled.ended;
+  const auto last = ended.begin() + static_cast<std::ptrdiff_t>(std::min(most, ended.size()));
+  std::vector<std::shared_ptr<Work>> out(ended.begin(), last);
+  ended.erase(ended.begin(), last);
+  return out;
 }
 
-void Tracker::wait_readable(Timeout most) {
-  pollfd one{session_->engine().fd(), POLLIN, 0};
-  const Unlocked meanwhile;
-  (void)::poll(&one, 1, static_cast<int>(std::min<std::int64_t>((most.count() + 999) / 1000, 5)));
+void Tracker::forget(const Queue& queue) {
+  std::erase_if(queues_, [&](const auto& one) { return one.get() == &queue; });
 }
 
-void Tracker::wait_polled(const Work& work, const Deadline& deadline) {
-  while (work.left > 0) {
-    if (poll() > 0) continue;
-    if (work.left == 0) return;
-    wait_readable(deadline.slice());
-    handle_signals();
-    if (deadline.passed()) raise(ErrorCode::timed_out, "the transfer is still in flight; wait again, or cancel it");
+void Tracker::end_all(Polled& of, QueueId from) {
+  LetGo over;
+  gather(of, from, kAll, over);
+  const Status why(ErrorCode::closed, "the engine is closed");
+  for (auto& [key, work] : std::exchange(of.live, {})) {
+    while (work->left > 0) work->completed(0, Completion{{}, why}, over);
+    of.ended.push_back(work);
   }
 }
 
 void Tracker::closed() {
-  std::size_t total = 0;
-  LetGo over;
-  auto ended = take_ended(total, over);
-  const Status why(ErrorCode::closed, "the engine is closed");
-  for (auto& [key, work] : std::exchange(polled_, {})) {
-    while (work->left > 0) work->completed(0, Completion{{}, why}, over);
-    ended.push_back(work);
+  const auto queues = std::exchange(queues_, {});  // whoever still polls them gets the ends
+  for (const auto& queue : queues) {
+    end_all(queue->polled, queue->id);
+    if (queue->dropped) queue->polled.ended.clear();
   }
+  end_all(polled_, {});
   const auto abandoned = std::exchange(abandoned_, {});
-  call_back(ended);
+  call_back(std::exchange(polled_.ended, {}));
 }
 
 }  // namespace fairway::python

@@ -2,20 +2,25 @@
 
 // What Python sees of a transfer.
 namespace fairway::python {
-namespace {
 
-py::object result_of(const Work& work) {
-  if (work.failed.empty()) return py::int_(work.atomic ? work.old_value : work.bytes);
-  py::object error = exception_of(work.failed[0].status);
-  if (work.ids.size() > 1) {
-    error.attr("index") = work.failed[0].index;
+void raise_failed(const std::vector<Failed>& failed, bool of_several) {
+  py::object error = exception_of(failed[0].status);
+  if (of_several) {
+    error.attr("index") = failed[0].index;
     py::list all;
-    for (const Failed& one : work.failed) all.append(py::make_tuple(one.index, exception_of(one.status)));
+    for (const Failed& one : failed) all.append(py::make_tuple(one.index, exception_of(one.status)));
     error.attr("failures") = all;
   }
   PyErr_SetObject(py::type::handle_of(error).ptr(), error.ptr());
   throw py::error_already_set();
 }
+
+py::object result_of(const Work& work) {
+  if (!work.failed.empty()) raise_failed(work.failed, work.ids.size() > 1);
+  return py::int_(work.atomic ? work.old_value : work.bytes);
+}
+
+namespace {
 
 struct PyCancelled {
   bool fenced = true;
@@ -88,13 +93,13 @@ void bind_transfers(py::module_& module) {
             Tracker& tracker = *t.work->tracker;
             if (t.work->left == 0) return true;
             LetGo over;
-            if (t.work->polled)
-              tracker.poll();
-            else
+            if (!t.work->polled)
               t.work->collect(over);
+            else if (t.work->queue == nullptr)
+              tracker.poll();
             return t.work->left == 0;
           },
-          "whether all of it has completed; moves on what waits for a poll")
+          "whether all of it has completed; moves on what waits for Engine.poll")
       .def(
           "result",
           [](const Transfer& t) {
@@ -122,6 +127,7 @@ void bind_transfers(py::module_& module) {
           [](const Transfer& t, py::object call) {
             check_callable(call);
             if (t.work->left == 0) return (void)call(py::cast(Transfer(t.work)));
+            check_not_queued(*t.work);
             if (!t.work->polled)
               raise(ErrorCode::unsupported, "the transfer is waited for: give callback= when it is started");
             t.work->callbacks.push_back(std::move(call));
@@ -131,12 +137,16 @@ void bind_transfers(py::module_& module) {
           "Calls callback(transfer) from Engine.poll or the event loop, once it is done.")
       .def_property_readonly(
           "polled", [](const Transfer& t) { return t.work->polled; },
-          "started under asyncio or with a callback: Engine.poll or the loop completes it")
+          "started under asyncio, with a callback or a queue: Engine.poll, the loop or the queue's poll completes it")
       .def_property_readonly("engine_fd", [](const Transfer& t) { return t.work->tracker->session().engine().fd(); })
       .def("_poll", [](const Transfer& t) { return t.work->tracker->poll(); })
       .def("__await__",
            [](py::object self) { return py::module_::import("fairway.aio").attr("_await_transfer")(self); })
       .def("__len__", [](const Transfer& t) { return t.work->ids.size(); })
+      // A queue's poll or a callback gives another object of the same transfer.
+      .def(
+          "__eq__", [](const Transfer& a, const Transfer& b) { return a.work == b.work; }, py::is_operator())
+      .def("__hash__", [](const Transfer& t) { return std::hash<const Work*>()(t.work.get()); })
       .def("__repr__", [](const Transfer& t) {
         return "<fairway.Transfer of " + std::to_string(t.work->ids.size()) +
                (t.work->ids.size() == 1 ? " request, " : " requests, ") + state_of(*t.work) + ">";

@@ -10,6 +10,8 @@
 namespace fairway::python {
 
 class Tracker;
+struct Queue;
+struct Work;
 
 // What a transfer needs until it completes: registrations, what views lent, arrays, and the indexes that it borrows.
 struct Pins {
@@ -33,6 +35,7 @@ struct PyRequest {
   py::object stream;  // the event recorded on it and the stream; none: no stream
   bool stream_waits = false;
   py::object callback = py::none();
+  std::shared_ptr<Queue> queue;  // whose poll gives it; null: none
 };
 
 struct Failed {
@@ -46,7 +49,7 @@ struct Work {
   std::vector<TransferId> ids;
   std::size_t left = 0;
   std::size_t next = 0;     // of those that are waited for: the first not collected
-  bool polled = false;      // Deliver::to_poll, since asyncio or a callback is to be told
+  bool polled = false;      // Deliver::to_poll, since asyncio, a callback or a queue is to be told
   bool collecting = false;  // a thread waits without the interpreter's lock
   bool submitting = false;  // more of it is to come: it has not ended when all that was taken has
   bool atomic = false;
@@ -55,6 +58,7 @@ struct Work {
   std::vector<Failed> failed;
   Pins pins;
   std::vector<py::object> callbacks;
+  std::shared_ptr<Queue> queue;  // whose poll completes it; null: Engine.poll, or nobody has to
 
   // The lock stays taken.
   void completed(std::size_t index, const Completion& completion, LetGo& over);
@@ -70,6 +74,12 @@ struct Transfer {
   std::shared_ptr<Work> work;
 };
 
+// Those that one poll completes: the engine's, or a queue's.
+struct Polled {
+  std::unordered_map<const Work*, std::shared_ptr<Work>> live;
+  std::deque<std::shared_ptr<Work>> ended;  // and the next poll is to say so
+};
+
 // One engine's transfers that are under way, as far as no Python object stands for them.
 class Tracker : public std::enable_shared_from_this<Tracker> {
  public:
@@ -83,8 +93,13 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
   void reap();         // abandoned ones that have completed
   std::size_t poll();  // those that are polled: completes them and runs their callbacks
   void wait(const std::shared_ptr<Work>& work, const Deadline& deadline);
-  void closed();  // after the engine was: whatever is left ends
-  [[nodiscard]] bool has_polled() const { return !polled_.empty(); }
+  // The first of `all` that has ended, once one has.
+  std::size_t wait_any(std::span<const std::shared_ptr<Work>> all, const Deadline& deadline);
+  std::shared_ptr<Queue> make_queue(std::uint32_t capacity);
+  // Those of the queue's that have ended, `most` at the most. Does not wait.
+  std::vector<std::shared_ptr<Work>> poll(Queue& queue, std::size_t most);
+  void forget(const Queue& queue);  // it has ended
+  void closed();                    // after the engine was: whatever is left ends
   [[nodiscard]] PageMarks& page_marks() { return page_marks_; }
   [[nodiscard]] const std::shared_ptr<SpareNumbers>& spare_numbers() const { return spare_numbers_; }
 
@@ -101,43 +116,35 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
     Tracker& tracker_;
     const std::shared_ptr<Work> work_;
   };
-  std::vector<std::shared_ptr<Work>> take_ended(std::size_t& total, LetGo& over);
-  void call_back(const std::vector<std::shared_ptr<Work>>& ended);
+  [[nodiscard]] Polled& polled_with(const Work& work);
+  std::size_t gather(Polled& into, QueueId from, std::size_t most, LetGo& over);
+  void call_back(const std::deque<std::shared_ptr<Work>>& ended);
+  void end_all(Polled& of, QueueId from);
+  void reap_queues();
   void wait_readable(Timeout most);
   void wait_polled(const Work& work, const Deadline& deadline);
+  bool collect_any(std::span<const std::shared_ptr<Work>> all, bool polls, Timeout most);
   void make_room(const std::shared_ptr<Work>& work);
   void wait_for_next(Work& work, Timeout most, LetGo& over);
 
   const std::shared_ptr<Session> session_;
-  std::unordered_map<const Work*, std::shared_ptr<Work>> polled_;
+  Polled polled_;                                // by Engine.poll
+  std::vector<std::shared_ptr<Queue>> queues_;   // that have not ended
   std::deque<std::shared_ptr<Work>> abandoned_;  // those that were looked at last are last
-  std::vector<std::shared_ptr<Work>> ended_;     // whose callbacks the next poll runs
   PageMarks page_marks_;
   const std::shared_ptr<SpareNumbers> spare_numbers_ = std::make_shared<SpareNumbers>();
 };
 
-bool in_event_loop();  // this thread runs an asyncio loop
+py::object result_of(const Work& work);  // raises its error
+// The first one; `of_several`: with its index, and all that failed.
+[[noreturn]] void raise_failed(const std::vector<Failed>& failed, bool of_several);
+void check_not_queued(const Work& work);  // raises while its queue is what completes it
+bool in_event_loop();                     // this thread runs an asyncio loop
 void check_callable(py::handle callback);
 
 PyEngine open_engine(const py::kwargs& options);
 EngineOptions engine_options(const py::dict& options);
 PyEngine engine_of(std::shared_ptr<Engine> engine, std::string name);
-void bind_requests(py::module_& module);
 void bind_transfers(py::module_& module);
-PyRequest make_move(Operation operation, py::handle local, py::handle remote, const py::kwargs& options);
-using PageUnit = Whole<std::uint64_t, "each of page_bytes and the units">;
-PyRequest make_pages(Operation operation, py::handle local, py::handle remote, py::handle local_index,
-                     py::handle remote_index, std::uint64_t page_bytes, std::optional<PageUnit> local_unit,
-                     std::optional<PageUnit> remote_unit, const py::kwargs& options);
-// Page numbers: the caller's own array when it is one of 64-bit integers in a row, else a copy; `pins` holds either.
-std::span<const std::uint64_t> page_numbers(py::handle given, const std::shared_ptr<SpareNumbers>& spare, Pins& pins,
-                                            const char* side);
-PyRequest make_extents(const std::string& operation, const py::sequence& locals, const py::sequence& remotes,
-                       py::handle table, const py::kwargs& options);
-PyRequest make_message(Operation operation, const PyPeer& peer, std::uint64_t tag, py::handle local,
-                       const py::kwargs& options);
-PyRequest make_atomic(Operation operation, py::handle target, std::uint64_t operand, std::uint64_t expected,
-                      const py::kwargs& options);
-py::object submit_one(PyRequest request);
 
 }  // namespace fairway::python

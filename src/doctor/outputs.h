@@ -23,9 +23,6 @@ void read_output(topology::Output& output, const Gathered& to);
 // Joins facts that two outputs give together: the type of an IOMMU group and its devices.
 void join_facts(Facts& facts);
 
-// What a tool itself calls wrong and no rule judges: the verdict over it is no "ok". `about` is the fact's name.
-void worry(Facts& facts, const std::string& about, const std::string& says, const std::string& where);
-
 // The interface that a command or a file's name is about: "ethtool -S eth0".
 std::string interface_of(const topology::Output& output, const topology::Machine& machine);
 
@@ -47,7 +44,12 @@ std::string read_sysctl(const topology::Output& output, const Gathered& to);
 std::string read_uname(const topology::Output& output, const Gathered& to);
 std::string read_disk_free(const topology::Output& output, const Gathered& to);
 std::string read_iommu_types(const topology::Output& output, const Gathered& to);
+std::string read_ethtool_modes(const topology::Output& output, const Gathered& to);
 std::string read_ethtool_statistics(const topology::Output& output, const Gathered& to);
+std::string read_mlxlink_facts(const topology::Output& output, const Gathered& to);
+std::string read_iblinkinfo(const topology::Output& output, const Gathered& to);
+std::string read_ibnetdiscover(const topology::Output& output, const Gathered& to);
+std::string read_hl_smi_errors(const topology::Output& output, const Gathered& to);
 std::string read_nccl_log(const topology::Output& output, const Gathered& to);
 std::string read_ucx_info(const topology::Output& output, const Gathered& to);
 std::string read_fi_info(const topology::Output& output, const Gathered& to);

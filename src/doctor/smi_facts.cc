@@ -23,9 +23,6 @@ void read_fabric(const std::string& prefix, std::string_view key, const std::str
   const auto fact = prefix + ".fabric." + text::quote(name);
   const auto low = text::lower(value);
   facts.set(fact, low, where);
-  if (low == "degraded" || (low == "true" && name != "summary"))
-    worry(facts, fact, fmt::format("the driver says of {}'s NVLink fabric: {} {}", prefix, text::quote(key), low),
-          where);
 }
 
 }  // namespace
@@ -69,7 +66,9 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
     if (key == "Current" && section == "MIG Mode") facts.set(prefix + ".mig", normal(value), where);
     if (key == "State" && section == "Fabric") facts.set(prefix + ".fabric_state", normal(value), where);
     if (section == "Fabric" || section == "Health") read_fabric(prefix, key, value, where, facts);
-    if (key == "Gpu" && section == "Utilization")
+    // In P5 to P8 a GPU rests, whatever runs on it now and then.
+    if (key == "Performance State" && value.size() == 2 && value >= "P5") facts.set(prefix + ".load", "no", where);
+    if ((key == "Gpu" || key == "GPU") && section == "Utilization")
       facts.set(prefix + ".load", text::leading_unsigned(value).value_or(0) > 10 ? "yes" : "no", where);
     if (key == "Replays Since Reset") facts.set(prefix + ".pcie_replays", value, where);
     if (key == "Host Max" && section == "PCIe Generation") facts.set(prefix + ".pcie_host_gen", value, where);
@@ -136,10 +135,29 @@ std::string read_smi_table(const Output& output, const Gathered& to) {
   return told == 0 ? std::string() : fmt::format("the state of {} GPU{}", told, told == 1 ? "" : "s");
 }
 
+namespace {
+
+// The counters of `nvidia-smi nvlink -e` that count faults. Since Blackwell it counts packets, bytes, recoveries that
+// went well and code words that FEC repaired too: those are traffic.
+std::string nvlink_fault(std::string_view what) {
+  auto name = text::lower(text::trim(what));
+  if (name.starts_with("fec ") || name.find("ber") == 0) return {};
+  if (name.ends_with(" errors")) {
+    name.resize(name.size() - 7);
+  } else if (!name.ends_with("recovery failed events")) {
+    return {};
+  }
+  for (auto& c : name) c = c == ' ' || c == '.' ? '_' : c;
+  return text::quote(name);
+}
+
+}  // namespace
+
 // `nvidia-smi nvlink -e`: "GPU 0: ..." and "Link 0: CRC Errors: 99121".
 std::string read_nvlink_errors(const Output& output, const Gathered& to) {
   std::string prefix;
-  std::string gave;
+  std::string grown;
+  std::size_t counters = 0;
   std::size_t number = 0;
   for (const auto line : text::lines(output.text)) {
     ++number;
@@ -152,18 +170,14 @@ std::string read_nvlink_errors(const Output& output, const Gathered& to) {
     }
     const auto link = parts[0].starts_with("Link ") ? text::to_u32(text::trim(parts[0].substr(5))) : std::nullopt;
     const auto value = text::to_unsigned(text::trim(parts[2]));
-    if (prefix.empty() || !link || !value) continue;
-    auto what = text::lower(text::trim(parts[1]));
-    for (auto& c : what) c = c == ' ' ? '_' : c;
-    const auto fact = fmt::format("{}.nvlink.{}.{}", prefix, *link, text::quote(what));
-    to.facts.set(fact, std::to_string(*value), output.at(number));
-    if (gave.empty()) gave = "errors of NVLinks";
-    if (*value == 0) continue;
-    const auto says = fmt::format("link {} of {} has {} {}", *link, prefix, *value, text::lower(text::trim(parts[1])));
-    worry(to.facts, fact, says, output.at(number));
-    if (gave.size() < 120) gave += ": " + says;
+    const auto what = nvlink_fault(parts[1]);
+    if (prefix.empty() || !link || !value || what.empty()) continue;
+    to.facts.set(fmt::format("{}.nvlink_errors.{}.{}", prefix, *link, what), std::to_string(*value), output.at(number));
+    ++counters;
+    if (*value > 0 && grown.size() < 100)
+      grown += fmt::format("{}link {} of {} {} {}", grown.empty() ? ": " : ", ", *link, prefix, what, *value);
   }
-  return gave;
+  return counters == 0 ? std::string() : fmt::format("{} error counters{}", counters, grown);
 }
 
 }  // namespace fairway::doctor

@@ -27,6 +27,9 @@ enum class OutputKind : std::uint8_t {
   smi_table,
   nvlink,
   rocm_smi,
+  amd_smi,
+  mx_smi,
+  hl_smi,
   driver_version,
   // PCI
   lspci,
@@ -42,6 +45,9 @@ enum class OutputKind : std::uint8_t {
   rdma_link,
   rdma_statistic,
   mlxconfig,
+  mlxlink,
+  iblinkinfo,
+  ibnetdiscover,
   // network
   ip_link,
   ip_brief,

@@ -44,6 +44,12 @@ bool holds(Kind kind, std::string_view line, bool after_blank) {
     case Kind::smi_table: return indented || starts("|") || starts("+") || !after_blank;
     case Kind::numactl: return indented || starts("node");
     case Kind::sysfs_links: return starts("total ") || starts("/") || starts("l") || starts("d") || starts("-");
+    case Kind::iblinkinfo: return indented || starts("CA: ") || starts("Switch: ") || starts("Router: ");
+    case Kind::ibnetdiscover:
+      return starts("#") || starts("[") || starts("Switch") || starts("Ca") || starts("Non-Chassis") ||
+             starts("Chassis") || line.find("guid=") != line.npos || line.find("id=0x") != line.npos;
+    case Kind::mlxlink: return indented || line.find(':') != line.npos || starts("----") || line.ends_with(" Info");
+    case Kind::amd_smi: return indented || line.find(':') != line.npos;
     case Kind::lscpu:
     case Kind::meminfo: return line.find(':') != line.npos;
     case Kind::bonding:
@@ -68,13 +74,19 @@ bool is_gpu_heading(std::string_view line) {
   return next != parts.end() &&
          (next->starts_with("GPU") || next->starts_with("NIC") || next->starts_with("mlx") || *next == "CPU");
 }
-Kind kind_of_gpu_table(const std::vector<std::string_view>& lines, std::size_t heading) {
+Kind kind_of_gpu_table(const std::vector<std::string_view>& lines, std::size_t heading, Kind now) {
+  // rocm-smi heads its tables so too, with numbers or links below.
+  if (now == Kind::rocm_smi) {
+    const auto first = heading + 1 < lines.size() ? text::words(lines[heading + 1]) : std::vector<std::string_view>{};
+    if (first.size() < 2 || first[1] != "X") return Kind::unknown;
+  }
   for (std::size_t i = heading + 1; i < lines.size() && i < heading + 8; ++i) {
     const auto cells = text::words(lines[i]);
     if (cells.empty() || !cells[0].starts_with("GPU")) continue;
     for (std::size_t c = 1; c < cells.size() && c < 64; ++c) {
       constexpr std::string_view kPeers[] = {"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"};
       if (std::find(std::begin(kPeers), std::end(kPeers), cells[c]) != std::end(kPeers)) return Kind::topo_peers;
+      if (cells[c] == "MX") return Kind::mx_smi;
     }
     if (cells.size() > 1 && PathClass::parse(cells[1])) return Kind::topo_matrix;
   }
@@ -201,12 +213,15 @@ class Cutter {
     }
     if (kind == Kind::topo_matrix) {
       const bool heading = is_gpu_heading(line) || (now != Kind::topo_matrix && now != Kind::topo_peers);
-      kind = now == Kind::rocm_smi || !heading ? Kind::unknown : kind_of_gpu_table(lines_, i);
+      // mx-smi prints one matrix, its own.
+      const bool own = now == Kind::mx_smi && outputs_[*current_].text.find("GPU0") == std::string::npos;
+      kind = heading && !own ? kind_of_gpu_table(lines_, i, now) : Kind::unknown;
     }
     const bool known = now != Kind::unknown;
     if (kind == Kind::unknown && (!known || after_blank || !holds(now, line, after_blank)))
       kind = weak_kind_of_line(line);
-    after_blank_ = after_blank && known && kind != now;
+    // A line that is surely of an output, old or new, ends the doubt.
+    after_blank_ = after_blank && known && kind == Kind::unknown;
     if (kind != Kind::unknown) {
       const bool again =
           kind == now && ((kind == Kind::topo_matrix && is_gpu_heading(line)) || kind == Kind::topo_peers ||
@@ -232,6 +247,8 @@ class Cutter {
       case Kind::ethtool:
       case Kind::ethtool_statistics:
       case Kind::mlxconfig:
+      case Kind::mlxlink:
+      case Kind::amd_smi:
       case Kind::ip_link:
       case Kind::numactl:
         return !trimmed.starts_with("GPU0") && trimmed.find(" BW Test") == trimmed.npos &&

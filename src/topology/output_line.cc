@@ -58,7 +58,9 @@ bool is_lspci_line(std::string_view line) {
   if (line.size() < 9 || !(is_digit(line[0]) || (line[0] >= 'a' && line[0] <= 'f'))) return false;
   const auto blank = line.find(' ');
   if (blank == line.npos || blank < 7 || blank > 16 || !BusId::parse(line.substr(0, blank))) return false;
-  return line.find(':', blank) != line.npos;
+  // Bus ids head the tables of amd-smi too, several in a line.
+  const auto parts = text::words(line.substr(blank));
+  return line.find(':', blank) != line.npos && !parts.empty() && !BusId::parse(parts.front());
 }
 
 // "3: eth0: <BROADCAST,UP> mtu 1500"
@@ -73,7 +75,7 @@ bool is_ip_link_line(std::string_view line) {
 bool is_ip_brief_line(std::string_view line) {
   const auto parts = text::words(line);
   if (parts.size() < 2 || !is_interface_state(parts[1]) || parts[0].ends_with(':') || line.front() == ' ') return false;
-  return parts.size() == 2 || has(line, "/") || parts.back().ends_with('>');
+  return parts.size() == 2 || has(parts[2], "/") || parts.back().ends_with('>');
 }
 
 // "kernel.numa_balancing = 1"
@@ -85,6 +87,13 @@ bool is_sysctl_line(std::string_view line) {
   return has(name, ".") && std::all_of(name.begin(), name.end(), [](char c) {
            return is_lower(c) || is_digit(c) || c == '_' || c == '.' || c == '-';
          });
+}
+
+// The folders of /proc/sys.
+bool is_kernel_setting(std::string_view line) {
+  constexpr std::string_view kFolders[] = {"kernel.", "vm.", "net.", "fs.", "dev.", "user."};
+  return is_sysctl_line(line) && std::any_of(std::begin(kFolders), std::end(kFolders),
+                                             [line](std::string_view folder) { return line.starts_with(folder); });
 }
 
 // "NCCL_DEBUG=INFO", "export UCX_TLS=tcp"
@@ -146,6 +155,19 @@ constexpr auto kStarts = std::to_array<Start>({
     {"max locked memory", OutputKind::ulimit},
     {"core file size  ", OutputKind::ulimit},
     {"Device #", OutputKind::mlxconfig},
+    {"Operational Info", OutputKind::mlxlink},
+    {"Troubleshooting Info", OutputKind::mlxlink},
+    {"Physical Counters and BER Info", OutputKind::mlxlink},
+    {"# Topology file: generated on", OutputKind::ibnetdiscover},
+    {"ACCESS TABLE:", OutputKind::amd_smi},
+    {"WEIGHT TABLE:", OutputKind::amd_smi},
+    {"HOPS TABLE:", OutputKind::amd_smi},
+    {"LINK TYPE TABLE:", OutputKind::amd_smi},
+    {"NUMA BW TABLE:", OutputKind::amd_smi},
+    {"mx-smi  version:", OutputKind::mx_smi},
+    {"| MX-SMI ", OutputKind::mx_smi},
+    {"| HL-SMI Version", OutputKind::hl_smi},
+    {"| AIP ", OutputKind::hl_smi},
     {"DCBX mode:", OutputKind::qos},
     {"Priority trust state:", OutputKind::qos},
     {"PFC configuration:", OutputKind::qos},
@@ -181,6 +203,8 @@ constexpr auto kStarts = std::to_array<Start>({
 // Words that stand somewhere in a line of an output.
 constexpr auto kParts = std::to_array<Start>({
     {" ROCm System Management Interface ", OutputKind::rocm_smi},
+    {" MetaX System Management Interface ", OutputKind::mx_smi},
+    {")==>", OutputKind::iblinkinfo},
     {"Intel(R) MPI Benchmarks", OutputKind::imb},
     {" BW Test", OutputKind::perftest},
     {"(row) -> GPU(column)", OutputKind::nvbandwidth},
@@ -204,7 +228,28 @@ OutputKind kind_of_rdma_line(std::string_view line) {
   return OutputKind::unknown;
 }
 
+// "GPU: 3" of amd-smi.
+bool is_amd_heading(std::string_view line) {
+  return line.starts_with("GPU: ") && text::to_u32(line.substr(5));
+}
+
+// "module ID  CPU Affinity  NUMA Affinity" of hl-smi.
+bool is_hl_heading(std::string_view line) {
+  return text::starts_with_nocase(line, "mod") && has(line, "CPU Affinity") && has(line, "NUMA Affinity");
+}
+
+// "Switch  24 "S-005442ba00003080"  # ..." and "Ca  2 "H-...""; "[1]  "H-..."[1](...)  # ... lid 4 4xSDR"
+bool is_ibnetdiscover_line(std::string_view line) {
+  if (!has(line, " \"S-") && !has(line, " \"H-") && !has(line, "\t\"S-") && !has(line, "\t\"H-")) return false;
+  return line.starts_with("Switch") || line.starts_with("Ca") || (line.starts_with('[') && has(line, "# "));
+}
+
 OutputKind kind_by_words(std::string_view line) {
+  if (is_amd_heading(line)) return OutputKind::amd_smi;
+  if (is_hl_heading(line)) return OutputKind::hl_smi;
+  if ((line.starts_with("CA: ") || line.starts_with("Switch: 0x")) && line.ends_with(':'))
+    return OutputKind::iblinkinfo;
+  if (is_ibnetdiscover_line(line)) return OutputKind::ibnetdiscover;
   if (has(line, " -> ") && is_sysfs_link(line)) return OutputKind::sysfs_links;
   if (has(line, " ==> ") && has(line, " port ")) return OutputKind::ibdev2netdev;
   if (has(line, "pci.bus_id") && has(line, ",")) return OutputKind::gpu_query;
@@ -241,6 +286,9 @@ OutputKind kind_of_line(std::string_view line) {
   }
   if (is_variable_of(trimmed, false)) return OutputKind::environment;
   if (is_cmdline(trimmed)) return OutputKind::cmdline;
+  if (is_kernel_setting(trimmed)) return OutputKind::sysctl;
+  if (is_module_line(trimmed)) return OutputKind::modules;
+  if (is_ip_brief_line(line) && text::words(line).size() > 2) return OutputKind::ip_brief;
   return kind_by_words(trimmed);
 }
 
@@ -249,7 +297,6 @@ OutputKind weak_kind_of_line(std::string_view line) {
   if (is_ip_brief_line(line)) return OutputKind::ip_brief;
   const auto trimmed = text::trim(line);
   if (is_sysctl_line(trimmed)) return OutputKind::sysctl;
-  if (is_module_line(trimmed)) return OutputKind::modules;
   if (is_variable_of(trimmed, true)) return OutputKind::environment;
   if (std::count(trimmed.begin(), trimmed.end(), ',') > 1 && (has(trimmed, "gbps") || has(trimmed, "gbs")))
     return OutputKind::rows;
@@ -264,7 +311,8 @@ OutputKind kind_of_document(std::string_view content) {
     if (has(head, "bytes_per_second")) return OutputKind::bench;
     return OutputKind::snapshot;
   }
-  if (head.starts_with('[') && has(head, "bytes_per_second")) return OutputKind::bench;
+  if (head.starts_with('[') && text::trim(head.substr(1)).starts_with('{') && has(head, "bytes_per_second"))
+    return OutputKind::bench;
   if (head.starts_with('<')) {
     if (has(head, "<system")) return OutputKind::nccl_xml;
     if (has(head, "<topology")) return OutputKind::hwloc_xml;
@@ -288,7 +336,11 @@ bool is_failure(std::string_view line) {
                                          ": Operation not permitted",
                                          ": No such file or directory",
                                          ": No such device",
-                                         "Cannot get device settings"};
+                                         "Cannot get device settings",
+                                         "-E- ",  // mlxlink and its kin
+                                         "ibwarn: ",
+                                         "No AIPs found",
+                                         "Error: No device"};
   return std::any_of(std::begin(kWords), std::end(kWords), [line](auto one) { return has(line, one); });
 }
 

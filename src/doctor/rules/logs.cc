@@ -158,13 +158,20 @@ void complaints(const RuleInput& input, RuleResult& result) {
   struct Kind {
     const char* fact;
     const char* title;
+    Level level;  // a log keeps what was mended since, so what heals by itself is a note
     const char* advice;
   };
   static constexpr Kind kKinds[] = {
-      {"kernel.aer", "PCIe errors in the kernel's log",
-       "Corrected errors cost retries; many, or uncorrected ones, mean a bad slot, riser or card."},
-      {"kernel.mlx5", "its driver complains in the kernel's log", "Check the transceiver's temperature and the cable."},
-      {"kernel.link_down", "its link went down", "Once at boot is usual; again and again is a cable or a switch port."},
+      {"kernel.aer_uncorrected", "uncorrected PCIe errors in the kernel's log", Level::warning,
+       "A bad slot, riser or card."},
+      {"kernel.aer", "PCIe errors in the kernel's log", Level::note,
+       "Corrected errors cost retries; many mean a bad slot, riser or card."},
+      {"kernel.mlx5_fatal", "its driver lost the device for a time", Level::warning,
+       "Its firmware stopped: look for the lines before it, and for newer firmware."},
+      {"kernel.mlx5_heat", "its transceiver was too hot", Level::warning, "Check the transceiver and the air flow."},
+      {"kernel.mlx5", "its driver complains in the kernel's log", Level::note, "Check the transceiver and the cable."},
+      {"kernel.link_down", "its link went down", Level::note,
+       "Once at boot is usual; again and again is a cable or a switch port."},
   };
   std::size_t lines = 0;
   for (const auto& kind : kKinds) lines += input.facts.below(kind.fact).size();
@@ -176,11 +183,7 @@ void complaints(const RuleInput& input, RuleResult& result) {
       Finding finding;
       finding.title = fmt::format("{}: {}", subject.name, kind.title);
       finding.devices = subject.devices;
-      const bool hot = seen->value.find("High Temperature") != std::string::npos;
-      const bool fatal = seen->value.find("severity=Uncorrect") != std::string::npos ||
-                         seen->value.find("Fatal error") != std::string::npos;
-      // A log keeps what was mended since.
-      finding.level = hot || fatal ? Level::warning : Level::note;
+      finding.level = kind.level;
       finding.path = subject.name;
       finding.evidence.push_back({text::quote(seen->value, 200), seen->where});
       finding.advice = kind.advice;

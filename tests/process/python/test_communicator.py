@@ -305,7 +305,7 @@ class Errors(unittest.TestCase):
                 (lambda: group.all_to_allv(ones, ones.copy(), [1], [1, 1]), "send_counts"),
                 (lambda: group.all_to_allv(ones, ones.copy(), [9, 0], [9, 0]), "reach element 9, of 8"),
                 (lambda: group.all_reduce(ones, algorithm="quick"), "algorithm is"),
-                (lambda: group.all_reduce(ones, timeout=-1), "timeout is seconds, at least 0"),
+                (lambda: group.all_reduce(ones, timeout=float("nan")), "timeout is seconds, or None"),
                 (lambda: group.send(ones, group.rank), "not another rank"),
                 (lambda: group.receive(ones, 5), "not another rank"),
                 (lambda: group.shrink([7]), "not another rank"),

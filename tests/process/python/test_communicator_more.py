@@ -41,7 +41,7 @@ class Arguments(unittest.TestCase):
                 ("environment is a dict", lambda: fairway.Communicator.join(environment=5)),
                 ("algorithm is a str, not 5", lambda: group.all_reduce(x, algorithm=5)),
                 ("timeout is seconds.*not 'a'", lambda: group.all_reduce(x, timeout="a")),
-                ("timeout is seconds", lambda: group.barrier(timeout=-1)),
+                ("timeout is seconds", lambda: group.barrier(timeout=float("nan"))),
                 ("root is a whole number", lambda: group.broadcast(x, root="a")),
                 ("root is a whole number", lambda: group.reduce(x, root=None)),
                 (r"send_counts\[0\] is a whole number", lambda: group.all_to_allv(x, x, ["a"], [4])),

@@ -162,6 +162,14 @@ class Waits(Pair):
             "engine.connect(silent, None)",
             "small.submit([fairway.Request.write(b'x', remote[0:1], after=pending)] * 9)",
             "peer.receive(1, bytearray(8), callback=lambda done: None).wait()",
+            "engine.wait_any([peer.receive(1, bytearray(8)), peer.receive(2, bytearray(8))])",
+            "engine.wait_any([peer.receive(1, bytearray(8)), peer.receive(2, bytearray(8), callback=lambda done: None)])",
+            "engine.wait_all([peer.receive(1, bytearray(8)), peer.receive(2, bytearray(8))])",
+            "small.write(b'x', remote[0:1], after=pending), small.flush(remote.peer)",
+            "small.write(b'x', remote[0:1], after=pending), small.drain()",
+            "engine.probe(1, timeout=None)",
+            "engine.make_queue(4).wait()",
+            "engine.make_counters(4).wait_notification()",
         ):
             script = f"""
                 import fairway, socket

@@ -28,19 +28,25 @@ class Moves(Pair):
         into = np.zeros(64, np.uint8)
         self.alice.read(into, remote).wait(60)
         self.assertEqual((int(into[8:16].view(np.uint64)[0]), into[:8].tolist()), (42, list(range(8))))
-        for local, there in ((None, remote), (b"", remote[0:0])):
+        region = self.alice.register(bytearray(8), "")
+        for local in (b"", None, region[4:4], np.zeros((0, 3))):
+            self.assertEqual(self.alice.write(local, remote[0:0], notify=10).wait(60), 0)
+            self.assertEqual(self.bob.wait_notification(60).immediate, 10)
+        for local, there in ((None, remote), (b"", remote[0:0]), (region[8:8], remote[0:0])):
             with self.assertRaisesRegex(fairway.InvalidArgument, "no bytes to move, and no notify="):
                 self.alice.write(local, there)
         with self.assertRaises(fairway.InvalidArgument):
             self.alice.write(b"", remote, notify=1)
 
-    def test_a_deadline_of_0_has_passed_and_none_is_none(self):
+    def test_a_deadline_of_0_or_less_has_passed_and_none_is_none(self):
         remote = self.offer(np.zeros(64, np.uint8), "w")
-        with self.assertRaises(fairway.DeadlineExceeded):
-            self.alice.write(bytes(64), remote, deadline=0).wait(60)
-        receive = self.bob.connect(self.alice.address).receive(1, bytearray(8), deadline=0.0)
-        with self.assertRaises(fairway.DeadlineExceeded):
-            receive.wait(60)
+        peer = self.bob.connect(self.alice.address)
+        for passed in (0, 0.0, -0.25, -1e30, float("-inf")):
+            with self.assertRaises(fairway.DeadlineExceeded):
+                self.alice.write(bytes(64), remote, deadline=passed).wait(60)
+            receive = peer.receive(1, bytearray(8), deadline=passed)
+            with self.assertRaises(fairway.DeadlineExceeded):
+                receive.wait(60)
         self.assertEqual(self.alice.write(bytes(64), remote, deadline=None).wait(60), 64)
 
     def test_an_array_goes_and_comes_back(self):

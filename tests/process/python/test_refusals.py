@@ -77,7 +77,7 @@ class Refusals(Pair):
         self.refuses(fairway.InvalidArgument, "no option 'notfy'", write, np.zeros(256, np.float32), remote, notfy=1)
         self.refuses(fairway.InvalidArgument, "priority", write, np.zeros(256, np.float32), remote, priority="high")
         self.refuses(fairway.InvalidArgument, "256 bytes", write, np.zeros(256, np.float32), remote, notify=(1, b"x" * 257))
-        self.refuses(fairway.InvalidArgument, "deadline is seconds", write, np.zeros(256, np.float32), remote, deadline=-1)
+        self.refuses(fairway.InvalidArgument, "deadline is seconds", write, np.zeros(256, np.float32), remote, deadline="now")
 
     def test_targets_that_overlap(self):
         remote = self.offer(np.zeros(64, np.uint8), "rw")
@@ -153,7 +153,8 @@ class Refusals(Pair):
         self.refuses(fairway.InvalidArgument, "rdma has no option", fairway.Engine, rdma={"gid": 1})
         self.refuses(fairway.TimedOut, "", self.peer.lookup, "nothing", timeout=0.1)
         self.refuses(TimeoutError, "", self.alice.wait_notification, 0.01)
-        self.refuses(fairway.InvalidArgument, "at least 0", self.alice.wait_notification, -1)
+        for passed in (0, -1, float("-inf")):
+            self.refuses(fairway.TimedOut, "", self.alice.wait_notification, passed)
         self.alice.close()
         self.refuses(fairway.Closed, "closed", self.alice.register, bytearray(8), "r")
         self.assertIn("closed", repr(self.alice))
@@ -207,15 +208,15 @@ class Refusals(Pair):
         two = self.alice.submit([fairway.Request.fetch_add(remote[0:8], 1)] * 2)
         for option, wrong, words in (
             ("after", 3, "is a Transfer, not int"), ("after", theirs, "another engine"), ("after", two, "of 2 requests"),
-            ("deadline", "1", "deadline is seconds.*not '1'"), ("deadline", float("nan"), "deadline is seconds"), ("deadline", -1, "deadline is seconds"), ("checksum", "no", "checksum"),
+            ("deadline", "1", "deadline is seconds.*not '1'"), ("deadline", float("nan"), "deadline is seconds"), ("queue", 3, "is a Queue, from Engine.make_queue, not int"), ("checksum", "no", "checksum"),
             ("priority", 3, "priority"), ("callback", 3, "int cannot be"), ("notify", (1, 2), "bytes or a str, not int"), ("notify", 1.5, "notify is"),
         ):
             with self.subTest(option=option, wrong=wrong):
                 self.refuses(fairway.InvalidArgument, words, self.alice.write, bytes(64), remote, **{option: wrong})
         two.wait()
         self.refuses(fairway.InvalidArgument, "cannot be", theirs.add_done_callback, 3)
-        self.refuses(fairway.InvalidArgument, "at least 0", theirs.cancel, -1)
-        self.refuses(fairway.InvalidArgument, "at least 0", theirs.wait, float("nan"))
+        self.refuses(fairway.InvalidArgument, "timeout is seconds", theirs.cancel, float("nan"))
+        self.refuses(fairway.InvalidArgument, "timeout is seconds", theirs.wait, float("nan"))
         for options, words in (({"loopback": 3}, "loopback cannot be 3"), ({"rdma": 3}, "dict"), ({"transports": [1]}, "transports")):
             self.refuses(fairway.InvalidArgument, words, fairway.Engine, **options)
         with mock.patch.dict(os.environ, FAIRWAY_CUDA_DRIVER="/nowhere/libcuda.so"):

@@ -30,7 +30,7 @@ class AtRandom:
         self.here, self.there, self.peer, self.remote, self.shared = here, there, peer, remote, shared
         self.kept = []
         self.verbs = [self.write_dropped] * 6 + [self.read_dropped] * 4 + [self.write_polled] * 4 + [
-            self.write_kept, self.wait, self.done, self.poll, self.batch, self.register, self.deregister, self.look_up, self.observe, self.cancel]
+            self.write_kept, self.wait, self.wait_any, self.wait_all, self.flush, self.write_queued, self.poll_queue, self.probe, self.done, self.poll, self.batch, self.register, self.deregister, self.look_up, self.observe, self.cancel]
 
     def turn(self):
         self.chance.choice(self.verbs)()
@@ -54,6 +54,27 @@ class AtRandom:
     def wait(self):
         if self.kept:
             self.kept.pop().wait()
+
+    def wait_any(self):
+        self.write_kept(), self.write_kept()
+        self.kept.remove(self.here.wait_any(self.kept, 60))
+
+    def wait_all(self):
+        kept, self.kept = self.kept, []
+        self.here.wait_all(kept, 60)
+
+    def flush(self):
+        """Beside others that go on: those are not waited for."""
+        self.chance.choice((lambda: self.here.flush(self.peer, 60), lambda: self.here.drain(60)))()
+
+    def write_queued(self):
+        self.shared.queued.append(self.here.write(*self.part(), queue=self.shared.queue))
+
+    def poll_queue(self):
+        self.shared.unqueued += self.shared.queue.poll(8)
+
+    def probe(self):
+        assert self.here.probe(99) is None
 
     def done(self):
         self.kept = [one for one in self.kept if not one.done]
@@ -96,7 +117,7 @@ class AtRandom:
 
 class Shared:
     def __init__(self):
-        self.regions, self.seen = [], []
+        self.regions, self.seen, self.queued, self.unqueued = [], [], [], []
 
 
 class Threads(unittest.TestCase):
@@ -112,6 +133,7 @@ class Threads(unittest.TestCase):
         remote = peer.lookup("memory")
         base = here.metrics()["regions"], there.metrics()["regions"]
         shared, failed, gone = Shared(), [], threading.Event()
+        shared.queue = here.make_queue(4096)
 
         def work(number):
             player = AtRandom(f"{seed} {number}", here, there, peer, remote, shared)
@@ -121,7 +143,7 @@ class Threads(unittest.TestCase):
                 except (fairway.Revoked, fairway.TimedOut, fairway.NotFound, fairway.Cancelled):
                     pass  # another thread has ended it
                 except fairway.QueueFull:
-                    player.done()
+                    player.done(), player.poll_queue()
                 except fairway.Error as error:
                     if not gone.is_set():
                         failed.append(error)
@@ -146,6 +168,9 @@ class Threads(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(failed, [])
+        while len(shared.unqueued) < len(shared.queued):
+            shared.unqueued.append(shared.queue.wait(60))
+        self.assertEqual((len(shared.unqueued), set(shared.unqueued)), (len(shared.queued), set(shared.queued)))
         if not closes:
             self.assert_nothing_left(here, there, shared, remote, base)
 
