@@ -559,8 +559,9 @@ MUTANTS = [
            "  if (state_ == nullptr) return moved();\n  return state_->sessions.disconnect(peer);",
            "  return state_->sessions.disconnect(peer);", "engine_test@MovedFrom.*"),
     Mutant("a size in bits is one in bytes", "tools/words.cc",
-           "  if (text.ends_with('b') && !text.ends_with(\"ib\")) return bits(text);\n", "", "tool_test@Tool.Sizes*"),
-    Mutant("an arrow goes through a text", "src/render/traffic.cc", "  add_plates(scene);\n", "", "render_test@Traffic.*"),
+           "text.ends_with('b') && !text.ends_with(\"ib\")", "text.ends_with(\"bb\")", "tool_test@Tool.Sizes*"),
+    Mutant("an arrow goes through a text", "src/render/traffic.cc", "if (!crossed ||", "if (crossed ||",
+           "render_test@Traffic.*"),
     Mutant("faults are the seed's choice whatever is named", "src/sim/scenario.cc", "if (!only.empty()) planned.fault =",
            "if (only.size() > 99) planned.fault =", "fault_sim_test@Simulate.Faults*"),
 ] + mutants_collectives.MUTANTS
