@@ -20,6 +20,8 @@ TESTS = {
     "src/collectives": ("unit_collectives", "process_collectives", "process_gpu_collectives"),
     "src/transport/verbs": ("unit_verbs_test", "unit_transport", "conformance_test@*verbs_gpus*"),
     "src/transport/fabric": ("unit_fabric", "conformance_test@*fabric*"),
+    "src/render": ("render_test", "tool_test"),
+    "src/sim": ("unit_sim_test", "fault_sim_test"),
     "tools": ("tool_test", "process_tool"),
 }
 
@@ -577,4 +579,13 @@ MUTANTS = [
            "if (link.state == LinkState::welcomed) link.out", "if (false) link.out", "conformance_test@*Files.*"),
     Mutant("a full queue holds up small slices", "src/transport/host/lane_queue.cc",
            "if (is_full && !urgent) return", "if (is_full) return", "process_cuda@CudaPinned.*"),
+    Mutant("an Engine that was moved from is used all the same", "src/engine/engine.cc",
+           "  if (state_ == nullptr) return moved();\n  return state_->sessions.disconnect(peer);",
+           "  return state_->sessions.disconnect(peer);", "engine_test@MovedFrom.*"),
+    Mutant("a size in bits is one in bytes", "tools/words.cc",
+           "text.ends_with('b') && !text.ends_with(\"ib\")", "text.ends_with(\"bb\")", "tool_test@Tool.Sizes*"),
+    Mutant("an arrow goes through a text", "src/render/traffic.cc", "if (!crossed ||", "if (crossed ||",
+           "render_test@Traffic.*"),
+    Mutant("faults are the seed's choice whatever is named", "src/sim/scenario.cc", "if (!only.empty()) planned.fault =",
+           "if (only.size() > 99) planned.fault =", "fault_sim_test@Simulate.Faults*"),
 ] + mutants_collectives.MUTANTS

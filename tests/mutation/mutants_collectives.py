@@ -167,4 +167,7 @@ MUTANTS = [
            "row.bound_us > 0", "process_tool@BenchCollectivesGpu.WhatJoins*"),
     Mutant("bench keeps one communicator for all graphs", "tools/bench_collectives_gpu.cc", "captures_ == kCaptures",
            "captures_ < 0", "process_tool@BenchCollectivesGpu.InGraphs*"),
+    Mutant("streams of the long dead are told", "src/collectives/progress.cc",
+           "if (one.lives || (one.stream < 0 && one.seconds <= kLong)) recent.insert(one.group);",
+           "if (one.lives || one.seconds <= kLong) recent.insert(one.group);", "process_collectives@WhoHangs.Reads*"),
 ]
