@@ -23,6 +23,14 @@ bool has(std::string_view line, std::string_view part) {
   return line.find(part) != line.npos;
 }
 
+// "Mar 03 10:15:23 node1 systemd[1]: Started foo.": of other programs, in the same file.
+bool is_syslog_line(std::string_view line) {
+  if (line.size() < 20 || !is_upper(line[0]) || !is_lower(line[1]) || line[3] != ' ') return false;
+  const auto parts = text::words(line.substr(0, 100));
+  return parts.size() > 4 && parts[0].size() == 3 && text::to_u32(parts[1]) && parts[2].size() == 8 &&
+         parts[2][2] == ':' && parts[2][5] == ':' && parts[4].ends_with(':');
+}
+
 // "[    8.311209] ", "[Tue Mar  3 10:15:22 2026] ", "Mar  3 10:15:22 node kernel: "
 bool is_kernel_line(std::string_view line) {
   if (line.starts_with('[')) {
@@ -40,6 +48,7 @@ bool is_kernel_line(std::string_view line) {
   }
   const auto at = line.substr(0, 100).find(" kernel: ");
   if (at != line.npos && at > 0) return true;
+  if (is_syslog_line(line)) return true;
   return has(line, "NVRM: Xid (PCI:") || has(line, ": SXid (PCI:");
 }
 
@@ -145,6 +154,9 @@ constexpr auto kStarts = std::to_array<Start>({
     {"NVRM version:", OutputKind::driver_version},
     {"Settings for ", OutputKind::ethtool},
     {"NIC statistics:", OutputKind::ethtool_statistics},
+    {"PyTorch version:", OutputKind::collect_env},
+    {"Collecting environment information", OutputKind::collect_env},
+    {"Versions of relevant libraries:", OutputKind::collect_env},
     {"CPU op-mode(s):", OutputKind::lscpu},
     {"Architecture:  ", OutputKind::lscpu},
     {"NUMA node0 CPU(s):", OutputKind::lscpu},
@@ -252,7 +264,7 @@ OutputKind kind_by_words(std::string_view line) {
   if (is_ibnetdiscover_line(line)) return OutputKind::ibnetdiscover;
   if (has(line, " -> ") && is_sysfs_link(line)) return OutputKind::sysfs_links;
   if (has(line, " ==> ") && has(line, " port ")) return OutputKind::ibdev2netdev;
-  if (has(line, "pci.bus_id") && has(line, ",")) return OutputKind::gpu_query;
+  if ((has(line, "pci.bus_id") || has(line, "pcie.link.")) && has(line, ",")) return OutputKind::gpu_query;
   if (has(line, "algbw") && has(line, "busbw")) return OutputKind::nccl_tests;
   if (has(line, "(UUID: GPU-")) return OutputKind::nvlink;
   if (line.starts_with("available: ") && has(line, " nodes (")) return OutputKind::numactl;
