@@ -96,12 +96,14 @@ constexpr std::string_view kCommands[] = {"nvidia-smi",
                                           "lstopo-no-graphics"};
 
 bool is_command(std::string_view words) {
-  auto all = text::words(words);
-  auto first = all.begin();
-  while (first != all.end() && (*first == "sudo" || first->find('=') != first->npos)) ++first;
-  if (first == all.end()) return false;
-  const auto name = first->substr(first->rfind('/') + 1);
-  return std::find(std::begin(kCommands), std::end(kCommands), name) != std::end(kCommands);
+  std::string_view name;
+  do {  // "sudo NCCL_DEBUG=INFO all_reduce_perf"
+    words = text::trim(words);
+    name = words.substr(0, std::min(words.find_first_of(" \t"), words.size()));
+    words.remove_prefix(name.size());
+  } while (!name.empty() && (name == "sudo" || name.find('=') != name.npos));
+  name = name.substr(name.rfind('/') + 1);
+  return !name.empty() && std::find(std::begin(kCommands), std::end(kCommands), name) != std::end(kCommands);
 }
 
 // "nvidia-smi topo -m", "ibstat", "./all_reduce_perf -b 8" on a line of its own, without a prompt; no sentence about

@@ -23,6 +23,13 @@ bool has(std::string_view line, std::string_view part) {
   return line.find(part) != line.npos;
 }
 
+// Of most lines no more is needed.
+std::string_view first_word(std::string_view line) {
+  const auto begin = line.find_first_not_of(" \t");
+  if (begin == line.npos) return {};
+  return line.substr(begin, line.find_first_of(" \t", begin) - begin);
+}
+
 // "Mar 03 10:15:23 node1 systemd[1]: Started foo.": of other programs, in the same file.
 bool is_syslog_line(std::string_view line) {
   if (line.size() < 20 || !is_upper(line[0]) || !is_lower(line[1]) || line[3] != ' ') return false;
@@ -82,6 +89,9 @@ bool is_ip_link_line(std::string_view line) {
 
 // "eth0  UP  10.0.0.1/24"; `ip -br link` has a MAC and flags behind the state.
 bool is_ip_brief_line(std::string_view line) {
+  const auto first = first_word(line);
+  if (!is_interface_state(first_word(line.substr(std::min(line.find(first) + first.size(), line.size())))))
+    return false;
   const auto parts = text::words(line);
   if (parts.size() < 2 || !is_interface_state(parts[1]) || parts[0].ends_with(':') || line.front() == ' ') return false;
   return parts.size() == 2 || has(parts[2], "/") || parts.back().ends_with('>');
@@ -132,9 +142,9 @@ bool is_module_line(std::string_view line) {
   constexpr std::string_view kModules[] = {"nvidia",  "nvidia_peermem", "nvidia_uvm", "nv_peer_mem",
                                            "ib_core", "ib_uverbs",      "mlx5_core",  "mlx5_ib",
                                            "gdrdrv",  "rdma_cm",        "amdgpu",     "efa"};
+  if (std::find(std::begin(kModules), std::end(kModules), first_word(line)) == std::end(kModules)) return false;
   const auto parts = text::words(line);
-  return (parts.size() == 3 || parts.size() == 4) && text::to_unsigned(parts[1]) && text::to_u32(parts[2]) &&
-         std::find(std::begin(kModules), std::end(kModules), parts[0]) != std::end(kModules);
+  return (parts.size() == 3 || parts.size() == 4) && text::to_unsigned(parts[1]) && text::to_u32(parts[2]);
 }
 
 struct Start {
@@ -227,6 +237,7 @@ constexpr auto kParts = std::to_array<Start>({
 });
 
 OutputKind kind_of_rdma_line(std::string_view line) {
+  if (!line.starts_with("link ") && !has(line, ": state ")) return OutputKind::unknown;
   const auto parts = text::words(line);
   if (parts.size() > 3 && parts[0] == "link" && has(parts[1], "/")) {
     return parts[2] == "state"           ? OutputKind::rdma_link
