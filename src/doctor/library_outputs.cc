@@ -31,7 +31,9 @@ class NcclLog {
   std::string read() {
     for (const auto line : text::lines(output_.text)) {
       ++number_;
-      ranks_.insert(std::string(line.substr(0, std::min(line.find(" NCCL "), line.size()))));
+      // "node-0:211:290 [0] misc/socket.cc:538 NCCL WARN": the file is no part of the rank.
+      const auto head = line.substr(0, std::min(line.find(" NCCL "), line.size()));
+      ranks_.insert(std::string(head.substr(0, head.rfind(']') + 1)));
       const auto at = line.find(" NCCL INFO ");
       if (line.starts_with("NCCL version ")) set("nccl.version", text::words(line)[2]);
       if (at != line.npos) read_info(line.substr(at + 11));

@@ -33,6 +33,8 @@ constexpr ReaderOf kReaders[] = {
     {Kind::smi_query, read_smi_query},
     {Kind::smi_table, read_smi_table},
     {Kind::nvlink, read_nvlink_errors},
+    {Kind::gpu_query, read_gpu_query_facts},
+    {Kind::collect_env, read_collect_env},
     {Kind::lspci, read_lspci_capabilities},
     {Kind::kernel_log, read_kernel_log},
     {Kind::sysctl, read_sysctl},

@@ -37,6 +37,8 @@ std::string read_driver_version(const topology::Output& output, const Gathered& 
 std::string read_variables(const topology::Output& output, const Gathered& to);
 std::string read_smi_query(const topology::Output& output, const Gathered& to);
 std::string read_smi_table(const topology::Output& output, const Gathered& to);
+std::string read_gpu_query_facts(const topology::Output& output, const Gathered& to);
+std::string read_collect_env(const topology::Output& output, const Gathered& to);
 std::string read_nvlink_errors(const topology::Output& output, const Gathered& to);
 std::string read_lspci_capabilities(const topology::Output& output, const Gathered& to);
 std::string read_kernel_log(const topology::Output& output, const Gathered& to);

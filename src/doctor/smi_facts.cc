@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <map>
 
@@ -178,6 +179,68 @@ std::string read_nvlink_errors(const Output& output, const Gathered& to) {
       grown += fmt::format("{}link {} of {} {} {}", grown.empty() ? ": " : ", ", *link, prefix, what, *value);
   }
   return counters == 0 ? std::string() : fmt::format("{} error counters{}", counters, grown);
+}
+
+// Columns of --query-gpu that say how a GPU is, by the number in its row.
+std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
+  struct Column {
+    std::string_view name;
+    std::string_view fact;
+  };
+  static constexpr Column kColumns[] = {{"persistence_mode", "persistence"},
+                                        {"mig.mode.current", "mig"},
+                                        {"ecc.errors.uncorrected.volatile.total", "ecc_uncorrected"},
+                                        {"fabric.state", "fabric_state"}};
+  std::vector<std::string_view> heading;
+  std::size_t number = 0;
+  std::size_t told = 0;
+  const auto cells = [](std::string_view line) {
+    auto parts = text::split(line, ',');
+    for (auto& part : parts) part = text::trim(part);
+    return parts;
+  };
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto row = cells(line);
+    if (heading.empty()) {
+      if (std::find(row.begin(), row.end(), "index") == row.end()) continue;
+      for (const auto name : row) heading.push_back(text::trim(name.substr(0, name.find(" ["))));
+      continue;
+    }
+    const auto cell = [&](std::string_view name) {
+      const auto at = static_cast<std::size_t>(std::find(heading.begin(), heading.end(), name) - heading.begin());
+      return at < heading.size() && at < row.size() ? row[at] : std::string_view{};
+    };
+    const auto ordinal = text::to_u32(cell("index"));
+    if (!ordinal) continue;
+    for (const auto& [name, fact] : kColumns) {
+      const auto value = text::lower(cell(name));
+      if (value.empty() || value.starts_with('[') || value == "n/a") continue;
+      to.facts.set(fmt::format("gpu.{}.{}", *ordinal, fact), text::quote(value), output.at(number));
+      ++told;
+    }
+    if (const auto load = text::leading_unsigned(cell("utilization.gpu")))
+      to.facts.set(fmt::format("gpu.{}.load", *ordinal), *load > 10 ? "yes" : "no", output.at(number));
+  }
+  return told == 0 ? std::string() : fmt::format("{} of their states", told);
+}
+
+// PyTorch's and vLLM's collect_env: versions; the outputs of commands in it are read by themselves.
+std::string read_collect_env(const Output& output, const Gathered& to) {
+  std::string gave;
+  std::size_t number = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    for (const auto& [head, fact] :
+         {std::pair{"PyTorch version: ", "torch.version"}, std::pair{"Nvidia driver version: ", "gpu.driver"},
+          std::pair{"CUDA runtime version: ", "cuda.version"}}) {
+      if (!line.starts_with(head)) continue;
+      const auto value = text::quote(text::trim(line.substr(std::string_view(head).size())), 60);
+      to.facts.set(fact, value, output.at(number));
+      gave += fmt::format("{}{}{}", gave.empty() ? "" : ", ", text::lower(head), value);
+    }
+  }
+  return gave.empty() ? std::string("versions of libraries") : gave;
 }
 
 }  // namespace fairway::doctor

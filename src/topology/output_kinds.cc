@@ -58,6 +58,7 @@ constexpr auto kOutputKinds = std::to_array<std::pair<OutputKind, std::string_vi
     {OutputKind::uname, "uname -a"},
     {OutputKind::disk_free, "df"},
     {OutputKind::environment, "environment"},
+    {OutputKind::collect_env, "collect_env.py"},
     {OutputKind::nccl_log, "NCCL's log"},
     {OutputKind::ucx_info, "ucx_info"},
     {OutputKind::fi_info, "fi_info"},

@@ -23,6 +23,21 @@ bool has(std::string_view line, std::string_view part) {
   return line.find(part) != line.npos;
 }
 
+// Of most lines no more is needed.
+std::string_view first_word(std::string_view line) {
+  const auto begin = line.find_first_not_of(" \t");
+  if (begin == line.npos) return {};
+  return line.substr(begin, line.find_first_of(" \t", begin) - begin);
+}
+
+// "Mar 03 10:15:23 node1 systemd[1]: Started foo.": of other programs, in the same file.
+bool is_syslog_line(std::string_view line) {
+  if (line.size() < 20 || !is_upper(line[0]) || !is_lower(line[1]) || line[3] != ' ') return false;
+  const auto parts = text::words(line.substr(0, 100));
+  return parts.size() > 4 && parts[0].size() == 3 && text::to_u32(parts[1]) && parts[2].size() == 8 &&
+         parts[2][2] == ':' && parts[2][5] == ':' && parts[4].ends_with(':');
+}
+
 // "[    8.311209] ", "[Tue Mar  3 10:15:22 2026] ", "Mar  3 10:15:22 node kernel: "
 bool is_kernel_line(std::string_view line) {
   if (line.starts_with('[')) {
@@ -40,6 +55,7 @@ bool is_kernel_line(std::string_view line) {
   }
   const auto at = line.substr(0, 100).find(" kernel: ");
   if (at != line.npos && at > 0) return true;
+  if (is_syslog_line(line)) return true;
   return has(line, "NVRM: Xid (PCI:") || has(line, ": SXid (PCI:");
 }
 
@@ -73,6 +89,9 @@ bool is_ip_link_line(std::string_view line) {
 
 // "eth0  UP  10.0.0.1/24"; `ip -br link` has a MAC and flags behind the state.
 bool is_ip_brief_line(std::string_view line) {
+  const auto first = first_word(line);
+  if (!is_interface_state(first_word(line.substr(std::min(line.find(first) + first.size(), line.size())))))
+    return false;
   const auto parts = text::words(line);
   if (parts.size() < 2 || !is_interface_state(parts[1]) || parts[0].ends_with(':') || line.front() == ' ') return false;
   return parts.size() == 2 || has(parts[2], "/") || parts.back().ends_with('>');
@@ -123,9 +142,9 @@ bool is_module_line(std::string_view line) {
   constexpr std::string_view kModules[] = {"nvidia",  "nvidia_peermem", "nvidia_uvm", "nv_peer_mem",
                                            "ib_core", "ib_uverbs",      "mlx5_core",  "mlx5_ib",
                                            "gdrdrv",  "rdma_cm",        "amdgpu",     "efa"};
+  if (std::find(std::begin(kModules), std::end(kModules), first_word(line)) == std::end(kModules)) return false;
   const auto parts = text::words(line);
-  return (parts.size() == 3 || parts.size() == 4) && text::to_unsigned(parts[1]) && text::to_u32(parts[2]) &&
-         std::find(std::begin(kModules), std::end(kModules), parts[0]) != std::end(kModules);
+  return (parts.size() == 3 || parts.size() == 4) && text::to_unsigned(parts[1]) && text::to_u32(parts[2]);
 }
 
 struct Start {
@@ -145,6 +164,9 @@ constexpr auto kStarts = std::to_array<Start>({
     {"NVRM version:", OutputKind::driver_version},
     {"Settings for ", OutputKind::ethtool},
     {"NIC statistics:", OutputKind::ethtool_statistics},
+    {"PyTorch version:", OutputKind::collect_env},
+    {"Collecting environment information", OutputKind::collect_env},
+    {"Versions of relevant libraries:", OutputKind::collect_env},
     {"CPU op-mode(s):", OutputKind::lscpu},
     {"Architecture:  ", OutputKind::lscpu},
     {"NUMA node0 CPU(s):", OutputKind::lscpu},
@@ -215,6 +237,7 @@ constexpr auto kParts = std::to_array<Start>({
 });
 
 OutputKind kind_of_rdma_line(std::string_view line) {
+  if (!line.starts_with("link ") && !has(line, ": state ")) return OutputKind::unknown;
   const auto parts = text::words(line);
   if (parts.size() > 3 && parts[0] == "link" && has(parts[1], "/")) {
     return parts[2] == "state"           ? OutputKind::rdma_link
@@ -252,7 +275,7 @@ OutputKind kind_by_words(std::string_view line) {
   if (is_ibnetdiscover_line(line)) return OutputKind::ibnetdiscover;
   if (has(line, " -> ") && is_sysfs_link(line)) return OutputKind::sysfs_links;
   if (has(line, " ==> ") && has(line, " port ")) return OutputKind::ibdev2netdev;
-  if (has(line, "pci.bus_id") && has(line, ",")) return OutputKind::gpu_query;
+  if ((has(line, "pci.bus_id") || has(line, "pcie.link.")) && has(line, ",")) return OutputKind::gpu_query;
   if (has(line, "algbw") && has(line, "busbw")) return OutputKind::nccl_tests;
   if (has(line, "(UUID: GPU-")) return OutputKind::nvlink;
   if (line.starts_with("available: ") && has(line, " nodes (")) return OutputKind::numactl;

@@ -34,7 +34,8 @@ bool log_known(const RuleInput& input, RuleResult& result) {
   return false;
 }
 
-// The XIDs that mean hardware or a link, from NVIDIA's list.
+// The XIDs that mean hardware or a link, by NVIDIA's catalogue ("Analyzing Xid Errors with the Xid Catalog", which has
+// 1 to 172). Those that it gives to applications are none: 13, 31, 45, 137 (illegal accesses over NVLink) and others.
 std::string_view xid_meaning(unsigned code) {
   switch (code) {
     case 48: return "an uncorrectable memory error";
@@ -46,9 +47,11 @@ std::string_view xid_meaning(unsigned code) {
     case 92: return "many corrected memory errors";
     case 94: return "a contained memory error";
     case 95: return "an uncontained memory error";
+    case 109: return "a context switch timed out";
+    case 110: return "a security fault, rare without a hardware failure";
     case 119:
     case 120: return "the GPU's firmware did not answer";
-    case 121: return "an error of its NVLink-C2C";
+    case 121: return "corrected errors of its NVLink-C2C";
     case 136: return "an NVLink could not be trained";
     case 140: return "an unrecovered memory error";
     case 143: return "the GPU could not be initialised";
@@ -60,8 +63,20 @@ std::string_view xid_meaning(unsigned code) {
     case 149:
     case 150: return "an NVLink error";
     case 154: return "the driver asks for a recovery";
+    case 156: return "a part of its memory was retired";
+    case 157: return "nothing is left to retire a bad part of its memory to";
+    case 158: return "the GPU did not answer";
+    case 167: return "PCIe did not answer";
+    case 169: return "its security controller halted";
+    case 171:
+    case 172: return "an uncorrectable memory error";
     default: return {};
   }
+}
+
+// What the catalogue calls corrected, or mended by itself.
+bool is_mended(unsigned code) {
+  return code == 63 || code == 92 || code == 121 || code == 156;
 }
 
 bool is_broken(unsigned code) {
@@ -79,6 +94,8 @@ void xid(const RuleInput& input, RuleResult& result) {
     const auto code = text::to_u32(std::string_view(name).substr(dot + 1));
     const auto meaning = code ? xid_meaning(*code) : std::string_view{};
     if (meaning.empty()) continue;
+    // "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+    if (*code == 154 && text::trim(seen->value).ends_with("(None)")) continue;
     const auto subject = subject_of(machine, std::string_view(name).substr(0, dot));
     Finding finding;
     finding.devices = subject.devices;
@@ -86,9 +103,7 @@ void xid(const RuleInput& input, RuleResult& result) {
       finding.cause = fmt::format("gpu {}", subject.devices.front().index);
     // "149, NETIR_LINK_EVT Fatal": the link is gone
     const bool fatal = *code >= 144 && *code <= 150 && seen->value.find(" Fatal") != std::string::npos;
-    finding.level = is_broken(*code) || fatal    ? Level::broken
-                    : *code == 63 || *code == 92 ? Level::note
-                                                 : Level::warning;
+    finding.level = is_broken(*code) || fatal ? Level::broken : is_mended(*code) ? Level::note : Level::warning;
     finding.title = fmt::format("{}: XID {}, {}", subject.name, *code, meaning);
     finding.path = subject.name;
     finding.evidence.push_back({text::quote(seen->value, 160), seen->where});

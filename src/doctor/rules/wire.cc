@@ -1,3 +1,5 @@
+#include <map>
+
 #include "doctor/rules/common.h"
 #include "render/words.h"
 
@@ -12,6 +14,8 @@ void link_diagnosis(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   const auto lines = input.facts.below("mlxlink");
   if (lines.empty()) return result.not_applicable();
+  std::map<std::string_view, std::uint32_t> by_name;
+  for (const auto nic : rails(machine)) by_name[machine.nics[nic].name] = nic;
   for (const auto& [name, seen] : lines) {
     const auto dot = name.rfind('.');
     const auto device = name.substr(0, dot);
@@ -20,9 +24,7 @@ void link_diagnosis(const RuleInput& input, RuleResult& result) {
     const bool diagnosis = what == "opcode";
     if (value == 0 || (!diagnosis && what != "effective_errors" && what != "symbol_errors")) continue;
     Finding finding;
-    for (const auto nic : rails(machine)) {
-      if (machine.nics[nic].name == device) finding.devices = {nic_ref(nic)};
-    }
+    if (const auto rail = by_name.find(device); rail != by_name.end()) finding.devices = {nic_ref(rail->second)};
     const auto* says = input.facts.find(fmt::format("mlxlink.{}.recommendation", device));
     finding.title = diagnosis ? fmt::format("{}: mlxlink says: {}", device,
                                             says == nullptr ? fmt::format("opcode {}", value) : says->value)

@@ -193,5 +193,23 @@ TEST(DoctorTexts, ErrorsOfGaudisMemoryAreFound) {
                   "gpu-memory"));
 }
 
+TEST(DoctorTexts, AQuerysColumnsAreJudged) {
+  const auto report = beside_matrix("q.csv",
+                                    "index, pci.bus_id, pcie.link.width.current, pcie.link.width.max, "
+                                    "ecc.errors.uncorrected.volatile.total\n0, 00000000:01:00.0, 8, 16, 0\n"
+                                    "1, 00000000:81:00.0, 16, 16, 3\n");
+  EXPECT_TRUE(has(report, "pcie-width", Level::warning));
+  EXPECT_TRUE(has(report, "gpu-memory", Level::warning));
+}
+
+TEST(DoctorTexts, ACollectedEnvironmentIsReadAsItsParts) {
+  const auto report =
+      alone(std::string("PyTorch version: 2.6.0+cu124\nIs debug build: False\n\nGPU models and configuration: "
+                        "\nGPU 0: NVIDIA H100 80GB HBM3\n\n[pip3] torch==2.6.0\nGPU Topology:\n") +
+            kMatrix + "\nNCCL_IB_DISABLE=1\n");
+  EXPECT_TRUE(has(report, "rdma-disabled", Level::warning));
+  for (const auto& one : report.read) EXPECT_EQ(one.state, topology::ReadState::read) << one.where << " " << one.gave;
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing

@@ -4,6 +4,7 @@
 
 #include "topology/evidence.h"
 #include "topology/load.h"
+#include "topology/text.h"
 #include "topology_support.h"
 
 // Texts cut into outputs, and each output read by its one reader.
@@ -102,6 +103,8 @@ constexpr Sample kSamples[] = {
     {Kind::sysctl, "kernel.numa_balancing = 1\n"},
     {Kind::uname, "Linux node1 5.15.0-97-generic #107-Ubuntu SMP Wed Feb 7 x86_64 GNU/Linux\n"},
     {Kind::disk_free, "Filesystem      Size  Used Avail Use% Mounted on\nshm  64M   61M  3.0M  96% /dev/shm\n"},
+    {Kind::collect_env,
+     "PyTorch version: 2.6.0+cu124\nIs debug build: False\n\nOS: Ubuntu 22.04.4 LTS (x86_64)\n[pip3] numpy==1.26.4\n"},
     {Kind::environment, "export NCCL_DEBUG=INFO\n"},
     {Kind::nccl_log, "node-a:2211:2290 [0] NCCL INFO Using network Socket\n"},
     {Kind::ucx_info, "# Memory domain: tcp\n#     Component: tcp\n#      Transport: tcp\n"},
@@ -122,6 +125,12 @@ std::vector<Kind> kinds_of(const std::string& text) {
   std::vector<Kind> out;
   for (const auto& output : cut_outputs(text, "t")) out.push_back(output.kind);
   return out;
+}
+
+Machine machine_of(const std::string& text) {
+  const auto evidence = evidence_of(text, "paste.txt");
+  EXPECT_TRUE(evidence) << evidence.status().message();
+  return evidence ? evidence->machine : Machine{};
 }
 
 TEST(Outputs, EachIsKnownByItsContentAlone) {
@@ -199,6 +208,64 @@ TEST(Outputs, WhatIsNotUnderstoodFailedOrEmptyIsSaid) {
   EXPECT_EQ(two[1].command, "uname -r");
 }
 
+TEST(Outputs, WhatWrapsAPasteIsTakenOff) {
+  const std::string plain = "mlx5_0 port 1 ==> eth0 (Up)\nmlx5_1 port 1 ==> eth1 (Down)\n";
+  std::string quoted;
+  std::string timed;
+  for (const auto line : text::lines(plain)) {
+    quoted += "> " + std::string(line) + "\n";
+    timed += "2026-03-03T10:00:00.1234567Z " + std::string(line) + "\n";
+  }
+  auto escaped = plain;
+  for (auto at = escaped.find('>'); at != std::string::npos; at = escaped.find('>', at + 4))
+    escaped.replace(at, 1, "&gt;");
+  for (const auto& text : {quoted, timed, escaped}) {
+    const auto outputs = cut_outputs(text, "t");
+    ASSERT_EQ(outputs.size(), 1U) << text;
+    EXPECT_EQ(outputs[0].kind, Kind::ibdev2netdev) << text;
+    EXPECT_EQ(outputs[0].at(2), "t:2");
+  }
+  EXPECT_EQ(text::without_wrapping("> a\nb\n"), "> a\nb\n") << "not all lines have it";
+}
+
+TEST(Outputs, AMatrixSwallowsNothingThatIsNotIts) {
+  const std::string matrix =
+      "\tGPU0\tNIC0\nGPU0\t X \tPIX\nNIC0\tPIX\t X \n\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_0\n";
+  for (const auto* words : {"some tool: 17 errors\n", "a = 3 faults\n"}) {
+    EXPECT_EQ(kinds_of(matrix + words), (std::vector<Kind>{Kind::topo_matrix, Kind::unknown})) << words;
+  }
+}
+
+TEST(Outputs, AHeadingAboveAFenceIsTheCommandInIt) {
+  const auto outputs = cut_outputs(
+      "- `ulimit -l`:\n\n  ```\n  64\n  ```\n### nvidia-smi -L\n```\n$ nvidia-smi -L\nGPU 0: NVIDIA H100 (UUID: "
+      "GPU-1)\n```\n"
+      "$ ibstat\n",
+      "t");
+  ASSERT_EQ(outputs.size(), 3U);
+  EXPECT_EQ(outputs[0].kind, Kind::ulimit);
+  EXPECT_EQ(outputs[1].kind, Kind::nvlink);
+  EXPECT_EQ(outputs[2].state, ReadState::empty) << "a prompt without an answer";
+}
+
+TEST(Outputs, AWordThatIsCutOffIsNoState) {
+  const auto machine = machine_of("hca_id:\tmlx5_0\n\t\tport:\t1\n\t\t\tmax_mtu:\t4096 (5)\n\t\t\tstate:\t\t\tPORT_DO");
+  EXPECT_FALSE(machine.rdma.at(0).ports.at(0).state);
+}
+
+TEST(Outputs, QueriesNameLinksToo) {
+  const auto machine = machine_of(
+      "index, name, pci.bus_id, pcie.link.width.current, pcie.link.width.max, pcie.link.gen.current, "
+      "pcie.link.gen.max, "
+      "memory.total [MiB]\n0, NVIDIA H100, 00000000:01:00.0, 8, 16, 4, 5, 81559 MiB\n");
+  const auto& link = machine.pci.at(machine.gpus.at(0).pci.index).link;
+  EXPECT_EQ(*link.width, 8U);
+  EXPECT_EQ(*link.max_width, 16U);
+  EXPECT_DOUBLE_EQ(*link.speed_gts, 16);
+  EXPECT_DOUBLE_EQ(*link.max_speed_gts, 32);
+  EXPECT_EQ(*machine.gpus[0].memory_bytes, 81559ULL << 20U);
+}
+
 TEST(Outputs, OfABadFileTheFolderKeepsTheRest) {
   const TempFolder folder;
   folder.write("a-rocm.txt", "=== ROCm System Management Interface ===\n       GPU0  GPU1\nGPU0   0   15\n");
@@ -272,12 +339,6 @@ TEST(Outputs, NvidiaSmisLogAloneIsAMachine) {
   EXPECT_DOUBLE_EQ(*link.speed_gts, 32);
   EXPECT_EQ(*machine->gpus[0].bar1_bytes, 131072ULL << 20U);
   EXPECT_EQ(*machine->gpu_driver, "550.90.07");
-}
-
-Machine machine_of(const std::string& text) {
-  const auto evidence = evidence_of(text, "paste.txt");
-  EXPECT_TRUE(evidence) << evidence.status().message();
-  return evidence ? evidence->machine : Machine{};
 }
 
 TEST(Outputs, AmdSmiNamesGpusLinksAndWhatIsRefused) {
