@@ -22,3 +22,12 @@ pypi() {
   python3 -m pip install -q --no-deps --target "$work/site" "$@" || { echo "cannot install $*" >&2; exit 77; }
   export PYTHONPATH=$work/site
 }
+
+# link_libfabric FILE.c: ./program, with the libfabric that is unpacked below $root.
+link_libfabric() {
+  command -v gcc >/dev/null || { echo "gcc is not installed" >&2; exit 77; }
+  gcc -I"$root/usr/include" "$1" -L"$root/usr/lib/x86_64-linux-gnu" -lfabric -Wl,--allow-shlib-undefined -o program
+  # What it needs beside, as Debian's package names it: libibverbs1, librdmacm1, libpsm2-2, libpsm-infinipath1, libnuma1.
+  ldd program | grep -q "not found" && { echo "libraries are missing: $(ldd program | grep 'not found' | tr '\n' ' ')" >&2; exit 77; }
+  return 0
+}

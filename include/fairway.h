@@ -210,16 +210,17 @@ typedef struct {
 typedef struct {
   fairway_transfer id;
   fairway_code code;
-  fairway_error* error; /* null when code is 0; the receiver's to free, but not in a callback */
-  uint64_t bytes, old_value;
+  fairway_error* error;      /* null when code is 0; the receiver's to free, but not in a callback */
+  uint64_t bytes, old_value; /* old_value: of atomics */
   void* user_data;
 } fairway_completion;
+fairway_peer fairway_completion_peer(const fairway_completion*); /* of a receive: whose message it is; zeros: none */
 typedef void (*fairway_callback)(const fairway_completion*, void* user_data); /* a worker's thread: must not block */
 static const int64_t FAIRWAY_NO_DEADLINE = INT64_MAX;                         /* as fairway_request_init sets it */
 typedef struct {
   size_t struct_size;
   int32_t operation;
-  fairway_peer peer;
+  fairway_peer peer;     /* zeros, of a receive: any */
   int32_t layout;        /* which of the next members count */
   fairway_extent extent; /* EXTENT; STRIDED: the first block; PAGED: only its regions */
   const fairway_extent* extents;

@@ -108,6 +108,7 @@ fairway_failure* fairway_communicator_failure(const fairway_communicator*);
 void fairway_failure_free(fairway_failure*);
 
 /* ---- operations ---- */
+#define FAIRWAY_OWN_TIMEOUT INT64_MIN /* the communicator's own, in place of an operation's or a message's; 0 has passed */
 typedef void (*fairway_combine)(void* into, const void* a, const void* b, size_t count, void* context);
 typedef struct {
   size_t struct_size;
@@ -117,7 +118,7 @@ typedef struct {
   uint64_t count;
   int32_t type, reduction, root, algorithm;
   const size_t *send_counts, *send_offsets, *receive_counts, *receive_offsets; /* ALL_TO_ALLV: `size` elements each */
-  int64_t timeout_us;                                                          /* 0: the communicator's */
+  int64_t timeout_us;                                                          /* or FAIRWAY_OWN_TIMEOUT, the default */
   uint8_t reproducible;
   fairway_combine combine; /* CUSTOM */
   void* combine_context;
@@ -171,7 +172,7 @@ fairway_code fairway_communicator_register_window(fairway_communicator*, void* m
                                                   uint64_t* window, fairway_error**); /* its number, from 1 on */
 fairway_code fairway_communicator_deregister_window(fairway_communicator*, uint64_t window, fairway_error**);
 
-/* ---- messages between two ranks; a timeout of 0: the communicator's ---- */
+/* ---- messages between two ranks; their timeout may be FAIRWAY_OWN_TIMEOUT ---- */
 fairway_code fairway_communicator_send(fairway_communicator*, const void* data, size_t size_bytes, int32_t to,
                                        uint32_t tag, int64_t timeout_us, fairway_error**);
 fairway_code fairway_communicator_receive(fairway_communicator*, void* data, size_t size_bytes, int32_t from,

@@ -19,7 +19,7 @@
 #include "command.h"
 #include "interrupt.h"
 #include "other_process.h"
-#include "predict/open.h"
+#include "recorded.h"
 #include "words.h"
 
 namespace fairway::tool {
@@ -28,7 +28,7 @@ namespace {
 using namespace bench;
 
 std::vector<std::uint64_t> usual_sizes() {
-  return {8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20};
+  return {8, 512, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
 }
 
 // Ends the command with the exit code of its error: bad options, unreadable input, or a failure.
@@ -58,10 +58,24 @@ void warn_if_busy(const Tool& tool, const std::vector<Row>& rows) {
         count, rows.size(), std::find_if(rows.begin(), rows.end(), late)->cores.switches_per_second));
 }
 
+// Whoever starts it without options learns at once how long it takes. A row is measured beside its roof, for twice its
+// time at the least.
+void say_how_long(const Tool& tool, const Plan& plan, std::size_t cases) {
+  constexpr double kLong = 10;
+  const std::size_t rows = cases * plan.operations.size() * plan.sizes.size();
+  const double seconds = static_cast<double>(rows) * (2.5 * plan.seconds_per_row);
+  if (seconds >= kLong)
+    tool.remark(
+        fmt::format("up to {} rows, about {:.0f} s on idle cores; --via, --operation, --size and --seconds "
+                    "choose, and Ctrl-C keeps the rows so far",
+                    rows, seconds));
+}
+
 Exit finish(Tool& tool, const BenchOptions& options, const Result<Plan>& plan, const std::vector<Case>& cases,
             const Shown& shown, const std::string& command) {
   if (!plan) return tool.misused(plan.status().message());
   if (Status status = check_outputs(options); !status) return refuse(tool, status);
+  say_how_long(tool, *plan, cases.size());
   const bool quiet = options.json == "-" || options.csv == "-";
   const Interrupt interrupt;
   std::vector<Row> rows;
@@ -95,24 +109,27 @@ Exit finish(Tool& tool, const BenchOptions& options, const Result<Plan>& plan, c
 Result<std::vector<Case>> force(Tool& tool, const BenchOptions& options) {
   const auto memory = [](const std::string& wanted) { return wanted.empty() ? "shared" : wanted; };
   if (!options.address.empty() && !options.kinds.empty())
-    return Status(ErrorCode::invalid_argument,
-                  "--memory makes the memories of both ends, and the one at " + options.address +
-                      " has its own already: name them in full, as in --to gpu:1:managed, here and there");
-  return cases_of({memory(options.from), memory(options.to), options.via, options.kinds, options.machine},
+    return Status(ErrorCode::invalid_argument, "--memory makes the memories of both ends, and the one at " +
+                                                   options.address +
+                                                   " has its own already: name them in full, as in --remote "
+                                                   "gpu:1:managed here and --local gpu:1:managed there");
+  return cases_of({memory(options.local), memory(options.remote), options.via, options.kinds, options.from},
                   [&tool](const std::string& why) { tool.remark(why); });
 }
 
-// Whether the file of --machine can be read.
-Status check_machine(const std::string& file) {
-  if (file.empty()) return {};
-  const auto model = predict::open_model(file);
-  return model ? Status() : model.status();
+using Measure = Exit (*)(Tool& tool, const BenchOptions& options);
+
+// With the machine of --from as engines read it.
+Exit with_machine(Tool& tool, BenchOptions options, Measure run) {
+  auto snapshot = snapshot_of(options.from);
+  if (!snapshot) return tool.unreadable(snapshot.status());
+  options.from = std::move(*snapshot);
+  return run(tool, options);
 }
 
 Exit run_table(Tool& tool, const BenchOptions& options) {
-  if (const Status status = check_machine(options.machine); !status) return tool.unreadable(status);
   std::vector<Case> cases;
-  if (!options.address.empty() || !options.from.empty() || !options.to.empty() || !options.via.empty() ||
+  if (!options.address.empty() || !options.local.empty() || !options.remote.empty() || !options.via.empty() ||
       !options.kinds.empty()) {
     auto forced = force(tool, options);
     if (!forced) return refuse(tool, forced.status());
@@ -127,7 +144,6 @@ Exit run_table(Tool& tool, const BenchOptions& options) {
 }
 
 Exit run_compare(Tool& tool, const BenchOptions& options) {
-  if (const Status status = check_machine(options.machine); !status) return tool.unreadable(status);
   const auto cases = force(tool, options);
   if (!cases) return refuse(tool, cases.status());
   const std::vector<std::uint64_t> sizes{8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
@@ -135,13 +151,12 @@ Exit run_compare(Tool& tool, const BenchOptions& options) {
 }
 
 Exit run_matrix(Tool& tool, const BenchOptions& options) {
-  if (const Status status = check_machine(options.machine); !status) return tool.unreadable(status);
   for (const std::string& via : options.via)
     if (is_cuda_path(via))
-      return tool.misused(
-          fmt::format("--via {} needs two memories: `fairway bench --from gpu:0 --to gpu:1 --via {}`; a matrix takes "
-                      "transports, here cuda",
-                      via, via));
+      return tool.misused(fmt::format(
+          "--via {} needs two memories: `fairway bench --local gpu:0 --remote gpu:1 --via {}`; a matrix takes "
+          "transports, here cuda",
+          via, via));
   std::vector<std::string> memories = options.memories;
   if (memories.empty()) memories = {"host", "shared"};
   if (options.memories.empty())
@@ -157,15 +172,16 @@ Exit run_matrix(Tool& tool, const BenchOptions& options) {
 }
 
 Exit run_serve(Tool& tool, const BenchOptions& options) {
+  if (!options.remote.empty()) return tool.misused("--listen serves one memory of its own: name it with --local");
   ServeOptions serving;
   serving.once = options.serve;
   if (!options.listen.empty()) serving.listen = options.listen;
   serving.job_key = options.job_key;
   serving.directory = options.directory;
   serving.sleeping = options.sleep;
-  if (!options.to.empty()) serving.memory = options.to;
+  if (!options.local.empty()) serving.memory = options.local;
   for (const std::string& via : options.via) {
-    serving.via.push_back(transport_of(via, options.to, options.to));
+    serving.via.push_back(transport_of(via, options.local, options.local));
     serving.memory = memory_of(via, serving.memory);
   }
   serving.rdma = options.rdma;
@@ -213,11 +229,19 @@ void add_bench(Tool& tool) {
   add_memory_flags(command, *options);
   command.add_flag("--serve", options->serve)->group("");
   add_common_flags(command, *options);
-  command.footer("Rows are printed as they are measured. Ctrl-C stops it and keeps the rows so far (exit 130).");
+  command.footer(
+      "Rows are printed as they are measured. Ctrl-C stops it and keeps the rows so far (exit 130).\n"
+      "Examples:\n"
+      "  fairway bench                                        shm, tcp, and GPUs where there are some\n"
+      "  fairway bench --via shm --size 8,4K,1M --operation write,read\n"
+      "  fairway bench --local gpu:0 --remote gpu:1           between the memories of two GPUs\n"
+      "  fairway bench --listen 0.0.0.0:7470 --key SECRET     then, on another host:\n"
+      "  fairway bench node2:7470 --key SECRET");
   tool.on_run(command, [&tool, &command, options] {
     if (const Status status = check_address(options->address, options->directory, command); !status)
       return tool.misused(status.message());
-    return options->serve || !options->listen.empty() ? run_serve(tool, *options) : run_table(tool, *options);
+    return options->serve || !options->listen.empty() ? run_serve(tool, *options)
+                                                      : with_machine(tool, *options, run_table);
   });
 
   CLI::App& compare =
@@ -229,17 +253,19 @@ void add_bench(Tool& tool) {
       ->required();
   add_memory_flags(compare, *compared);
   add_common_flags(compare, *compared);
-  tool.on_run(compare, [&tool, compared] { return run_compare(tool, *compared); });
+  compare.footer("Example:\n  fairway bench compare shm tcp --size 4K,1M --operation write");
+  tool.on_run(compare, [&tool, compared] { return with_machine(tool, *compared, run_compare); });
 
   add_bench_peers(tool, command);
 
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
   const auto pairs = std::make_shared<BenchOptions>();
   add_arguments(all, "MEMORIES", pairs->memories,
-                "Memories, as for --from: host,gpu:0 (default: host, shared and every GPU)", memory_name());
+                "Memories, as for --local: host,gpu:0 (default: host, shared and every GPU)", memory_name());
   add_via(all, pairs->via, "Use only these transports", Via::paths);
   add_common_flags(all, *pairs);
-  tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });
+  all.footer("Example:\n  fairway bench matrix host shared --via shm,tcp --size 1M");
+  tool.on_run(all, [&tool, pairs] { return with_machine(tool, *pairs, run_matrix); });
   add_bench_load(tool, command);
   add_bench_collectives(tool, command);
   add_bench_ways(tool, command);

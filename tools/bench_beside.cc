@@ -49,7 +49,7 @@ class PeersRun {
     const Exit told = tell(tool_,
                            {{options_.json, json_of("fairway-bench-peers", "bench peers", all, status.is_ok())},
                             {options_.csv, csv_of(all)}},
-                           peer_end({missing_.begin(), missing_.end()}));
+                           environments() + peer_end({missing_.begin(), missing_.end()}));
     if (status) return told;
     if (!Interrupt::came()) return tool_.fail(status);
     tool_.remark(fmt::format("interrupted after {} rows", rows_.size()));
@@ -59,6 +59,14 @@ class PeersRun {
  private:
   static bool wanted(const std::vector<std::string>& named, const std::string& name) {
     return named.empty() || std::find(named.begin(), named.end(), name) != named.end();
+  }
+
+  // With which of its variables a tool ran, where there are any.
+  [[nodiscard]] std::string environments() const {
+    std::string text;
+    for (const std::string& each : environments_)
+      if (!each.empty()) text += fmt::format("environment: {}\n", each);
+    return text;
   }
 
   void add(PeerRow row) {
@@ -119,8 +127,9 @@ class PeersRun {
     std::sort(theirs.begin(), theirs.end());
     std::sort(ours.begin(), ours.end());
     const std::size_t middle = theirs.size() / 2;
-    add({rival.tool, version_of(rival), rival.test(), rival.path, size, rival.depth, theirs[middle], ours[middle],
-         ratio});
+    environments_.insert(environment_of(rival));
+    add({rival.tool, version_of(rival), environment_of(rival), rival.test(), rival.path, size, rival.depth,
+         theirs[middle], ours[middle], ratio});
     return true;
   }
 
@@ -144,7 +153,7 @@ class PeersRun {
       }
       for (const Row& row : *rows)
         if (row.roof_us > 0)
-          add({"bare libfabric", "", name_of(row.operation), provider, row.size, 1, row.roof_us, row.p50_us,
+          add({"bare libfabric", "", "", name_of(row.operation), provider, row.size, 1, row.roof_us, row.p50_us,
                ratio_of({row.roof_us}, {row.p50_us})});
     }
     return {};
@@ -155,7 +164,7 @@ class PeersRun {
   const Plan& plan_;
   Meter meter_;
   std::vector<PeerRow> rows_;
-  std::set<std::string> missing_;
+  std::set<std::string> missing_, environments_;
 };
 
 Exit run_peers(Tool& tool, const BenchOptions& options) {
@@ -174,15 +183,20 @@ void add_bench_peers(Tool& tool, CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
   add_sizes_flag(command, *options);
   command.add_option("--seconds", options->seconds, "Least time to measure each row of ours")
-      ->check(number_in(0.0, 3600.0));
+      ->check(number_in(0.0, 3600.0))
+      ->capture_default_str();
   command.add_option("--turns", options->turns, "How often each tool runs; more turns give a narrower interval")
       ->check(CLI::Range(1U, 1000U))
       ->capture_default_str();
-  add_list(command, "--tool", options->tools, "Only these tools: ib_write_bw,ucx_perftest", one_of(kTools));
-  add_list(command, "--via", options->via, "Only these paths: shm,tcp,verbs,fabric:tcp,fabric:shm", one_of(kPaths));
+  add_list(command, "--tool", options->tools,
+           "Only these tools: ib_write_bw,ucx_perftest (default: all that are installed)", one_of(kTools));
+  add_list(command, "--via", options->via, "Only these paths: shm,tcp,verbs,fabric:tcp,fabric:shm (default: all)",
+           one_of(kPaths));
   command.add_flag("--sleep", options->sleep, "Wait in the kernel on both sides of ours (default: poll)");
   add_output_flags(command, *options);
   add_rdma_flags(command, options->rdma);
+  command.footer(
+      "Example:\n  fairway bench peers --tool ucx_perftest --via shm --size 8,1M --turns 5 --json peers.json");
   tool.on_run(command, [&tool, options] { return run_peers(tool, *options); });
 }
 

@@ -13,6 +13,7 @@
 #include "bench_options.h"
 #include "command.h"
 #include "interrupt.h"
+#include "recorded.h"
 #include "words.h"
 
 namespace fairway::tool {
@@ -106,7 +107,7 @@ class CollectiveRun {
   // The links of the next group, from which comes what it can take at the least.
   Status look_at_links(int ranks) {
     if (options_.on_gpus()) {
-      const auto rate = gpu_rate(ranks, options_.machine);
+      const auto rate = gpu_rate(ranks, options_.from);
       if (rate) end_.gpus.emplace_back(ranks, *rate);
       return rate.status();
     }
@@ -275,6 +276,9 @@ Exit run_collectives(Tool& tool, CollectiveOptions& options) {
     if (Status status = can_write(file); !status) return tool.fail(status);
   const auto plan = plan_of(options);
   if (!plan) return tool.misused(plan.status().message());
+  auto snapshot = snapshot_of(options.from);
+  if (!snapshot) return tool.unreadable(snapshot.status());
+  options.from = std::move(*snapshot);
   CollectiveRun run(tool, options, *plan);
   if (Status status = run.prepare(); !status) return tool.fail(status.message());
   return run.run();
@@ -287,6 +291,10 @@ void add_bench_collectives(Tool& tool, CLI::App& bench) {
       tool.add_below(bench, "collectives", "Measure collectives between processes of this machine, as nccl-tests does");
   const auto options = std::make_shared<CollectiveOptions>();
   add_collective_flags(command, *options);
+  command.footer(
+      "Examples:\n"
+      "  fairway bench collectives --ranks 4 --size 8,64K,8M\n"
+      "  fairway bench collectives --operation all_gather --type u8 --size 7000 --beside openmpi");
   tool.on_run(command, [&tool, options] { return run_collectives(tool, *options); });
 }
 

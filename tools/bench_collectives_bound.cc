@@ -51,7 +51,7 @@ double bound_us(const CollectiveWork& work, const std::string& path, const Machi
 // Every GPU sends to every other at once, by a kernel.
 Result<double> gpu_rate(int ranks, const std::string& machine) {
   const auto model = predict::open_model(machine);
-  if (!model && !machine.empty()) return model.status().with_context("--machine");
+  if (!model && !machine.empty()) return model.status().with_context("--from");
   if (!model || ranks < 2) return 0.0;
   predict::Conditions by_kernel;
   by_kernel.by_kernel = true;

@@ -23,7 +23,7 @@ Status refused(const std::string& words) {
 Status fits_hosts(const CollectiveOptions& options) {
   if (options.beside_nccl()) return refused("--beside nccl: it moves GPU memory; add --memory gpu");
   if (options.graph) return refused("--graph: graphs are of GPUs; add --memory gpu");
-  if (!options.machine.empty()) return refused("--machine: it tells what joins GPUs; add --memory gpu");
+  if (!options.from.empty()) return refused("--from: it tells what joins GPUs; add --memory gpu");
   if (options.namespaces) {
     if (options.via != std::vector<std::string>{"tcp"})
       return refused("--namespaces: ranks reach each other by tcp there, so --via takes only that");
@@ -99,6 +99,10 @@ Result<CollectivePlan> plan_of(const CollectiveOptions& options) {
   if (!options.nccl_library.empty() && !options.beside_nccl())
     return refused("--nccl-library: nothing uses it; add --memory gpu --beside nccl");
   CollectivePlan plan;
+  for (const std::uint64_t size : options.sizes)
+    if (size % size_of(*type) != 0)
+      return refused(fmt::format("--size: {} bytes are no whole number of {}, of {} bytes each; --type u8 takes any",
+                                 size, options.type, size_of(*type)));
   const auto ranks = ranks_of(options);
   if (!ranks) return ranks.status();
   plan.ranks = *ranks;
@@ -149,20 +153,19 @@ void add_collective_flags(CLI::App& command, CollectiveOptions& options) {
                   "With --namespaces: ranks in each, which reach each other by shm; consecutive ones")
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str();
-  add_names(command, "--beside", options.beside,
-            "Run these in turns with it, where installed: gloo,mpi,openmpi,mpich; with --memory gpu: nccl",
-            {"gloo", "mpi", "openmpi", "mpich", "nccl"});
+  add_names(
+      command, "--beside", options.beside,
+      "Run these in turns with it, where installed: gloo,mpi,openmpi,mpich; with --memory gpu: nccl (default: none)",
+      {"gloo", "mpi", "openmpi", "mpich", "nccl"});
   command
       .add_option("--nccl-library", options.nccl_library,
                   "With --beside nccl: its library (default: FAIRWAY_NCCL_LIBRARY, else the loader's libnccl.so.2)")
       ->type_name("FILE")
       ->check(no_empty_name());
-  command
-      .add_option("--machine", options.machine,
-                  "With --memory gpu: snapshot of this machine from which expected times are computed (default: "
-                  "inspect it)")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_recorded_machine(
+      command, options.from,
+      "With --memory gpu: a recorded machine, whatever `fairway topo --from` reads, from which expected "
+      "times are computed (default: inspect this one)");
   command.add_option("--turns", options.turns, "How often each row is measured; more give a narrower interval")
       ->check(CLI::Range(1U, 1000U))
       ->capture_default_str();

@@ -19,7 +19,7 @@ struct CollectiveOptions {
   int per_host = 1;
   bool graph = false;
   std::vector<std::string> beside;
-  std::string nccl_library, machine;
+  std::string nccl_library, from;
   std::vector<std::uint64_t> sizes;
   std::string type = "f32", reduction = "sum", algorithm = "automatic";
   double seconds = 0.15;

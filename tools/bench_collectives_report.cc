@@ -92,11 +92,11 @@ class Panel {
     text += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" class=\"f\"/>\n", kLeft, kTop, kPlotWidth,
                         kPlotHeight);
     if (lines_.empty()) return text + "</g>\n";
-    for (double decade = std::pow(10, std::ceil(std::log10(low_))); decade <= high_; decade *= 10)
+    for (const double us : round_times())
       text += fmt::format(
-          "<path d=\"M{:.1f} {:.1f}h{}\" class=\"g\"/><text x=\"{:.1f}\" y=\"{:.1f}\" class=\"y\">{} us</text>\n",
-          kLeft, y(decade), kPlotWidth, kLeft - 4, y(decade) + 3, decade);
-    for (double bytes = left_; bytes <= right_; bytes *= 16)
+          "<path d=\"M{:.1f} {:.1f}h{}\" class=\"g\"/><text x=\"{:.1f}\" y=\"{:.1f}\" class=\"y\">{:g} us</text>\n",
+          kLeft, y(us), kPlotWidth, kLeft - 4, y(us) + 3, us);
+    for (const double bytes : round_sizes())
       text += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"x\">{}</text>\n", x(bytes), kTop + kPlotHeight + 14,
                           size_text(static_cast<std::uint64_t>(bytes)));
     std::size_t number = 0;
@@ -107,6 +107,9 @@ class Panel {
                           name == "expected" ? " stroke-dasharray=\"4 3\"" : "");
       for (const auto& [bytes, us] : points) text += fmt::format("{:.1f},{:.1f} ", x(bytes), y(us));
       text += "\"/>\n";
+      if (points.size() == 1)  // which no line shows
+        text += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2\" fill=\"{}\"/>\n", x(points[0].first),
+                            y(points[0].second), colour);
       text += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" style=\"fill:{}\" class=\"k\">{}</text>\n", key,
                           kTop + kPlotHeight + 32, colour, render::escape(name));
       key += 12 + 7 * static_cast<double>(name.size());
@@ -117,6 +120,25 @@ class Panel {
  private:
   static double place(double value, double from, double to, double length) {
     return to <= from ? length / 2 : (std::log(value) - std::log(from)) / (std::log(to) - std::log(from)) * length;
+  }
+  // Decades, and where these are few 2 and 5 of each.
+  [[nodiscard]] std::vector<double> round_times() const {
+    std::vector<double> ticks;
+    const bool few = high_ / low_ < 300;
+    for (double decade = std::pow(10, std::floor(std::log10(low_))); decade <= high_; decade *= 10)
+      for (const double part : {1.0, 2.0, 5.0})
+        if ((part == 1 || few) && part * decade >= low_ && part * decade <= high_) ticks.push_back(part * decade);
+    return ticks;
+  }
+  // Powers of two, as many as have room.
+  [[nodiscard]] std::vector<double> round_sizes() const {
+    constexpr double kMost = 6;
+    const double first = std::ceil(std::log2(left_)), last = std::floor(std::log2(right_));
+    std::vector<double> ticks;
+    for (double power = first; power <= last; power += std::max(1.0, std::ceil((last - first) / kMost)))
+      ticks.push_back(std::exp2(power));
+    if (ticks.empty()) ticks.push_back(left_);  // one size
+    return ticks;
   }
   [[nodiscard]] double x(double bytes) const { return kLeft + place(bytes, left_, right_, kPlotWidth); }
   [[nodiscard]] double y(double us) const { return kTop + kPlotHeight - place(us, low_, high_, kPlotHeight); }
@@ -156,7 +178,7 @@ std::string text_of(const CollectiveEnd& end) {
     if (!rival.why_not.empty()) text += fmt::format("{}: {} (Debian's {})\n", rival.why_not, rival.tool, rival.package);
   text +=
       "\nsize in bytes and busbw as in nccl-tests; bandwidths in GB/s. time: of a round in a loop, at the slowest "
-      "rank.\n";
+      "rank.\nsize: what was asked, rounded down to blocks of as many elements for each rank where there are blocks.\n";
   if (end.gpu)
     text += fmt::format(
         "The loop is from the first {} until the stream has ended, by the host's clock.{}\n"

@@ -50,8 +50,8 @@ Status fits(const Case& one) {
   if (one.via == "nvlink" || one.via == "pcie") {
     if (!from.is_lent() || !to.is_lent())
       return contradicts(
-          fmt::format("--via {} is between the memories of two GPUs, and {} is not: take --from gpu:0 "
-                      "--to gpu:1, as --memory device makes them",
+          fmt::format("--via {} is between the memories of two GPUs, and {} is not: take --local gpu:0 "
+                      "--remote gpu:1, as --memory device makes them",
                       one.via, named));
     if (from.device == to.device)
       return contradicts(
@@ -60,17 +60,17 @@ Status fits(const Case& one) {
   if (one.via == "ipc" && !to.is(Gpu::Kind::device))
     return contradicts(
         fmt::format("--via ipc opens what the other process has of cudaMalloc, and its {} is none: take "
-                    "--to gpu:N and --memory device, or --via {}",
+                    "--remote gpu:N and --memory device, or --via {}",
                     one.to, to.is(Gpu::Kind::mapped) ? "fd" : "shm"));
   if (one.via == "fd" && !to.is(Gpu::Kind::mapped))
     return contradicts(
         fmt::format("--via fd maps the other process's descriptor of GPU memory, and its {} has none: "
-                    "take --to gpu:N or gpu:N:mapped and --memory device, or --via {}",
+                    "take --remote gpu:N or gpu:N:mapped and --memory device, or --via {}",
                     one.to, to.is_device() ? "staged" : "shm"));
   if (is_staged(one.via) && !from.is_device() && !to.is_device())
     return contradicts(
         fmt::format("--via {} is for GPU memory that no CPU reaches, and neither end of {} is: take "
-                    "--from or --to gpu:N and --memory device, or --via {}",
+                    "--local or --remote gpu:N and --memory device, or --via {}",
                     one.via, named, one.via == "staged" ? "shm" : one.via.substr(7)));
   return {};
 }
@@ -93,11 +93,10 @@ Status joined(const Case& one, const std::string& file) {
   topology::PathClass path;
   if (unknown.empty()) path = model->planner().path_class(predict::node_of(ends[0]), predict::node_of(ends[1]));
   if (path.kind == topology::PathKind::unknown)
-    return {
-        ErrorCode::unsupported,
-        fmt::format("--via {}: what this machine is (`fairway topo`, --machine FILE) does not say what joins gpu:{} "
-                    "and gpu:{}{}; --via cuda goes over whatever does",
-                    one.via, devices[0], devices[1], unknown)};
+    return {ErrorCode::unsupported,
+            fmt::format("--via {}: what this machine is (`fairway topo`, --from FILE) does not say what joins gpu:{} "
+                        "and gpu:{}{}; --via cuda goes over whatever does",
+                        one.via, devices[0], devices[1], unknown)};
   const bool nvlink = path.kind == topology::PathKind::nvlink;
   if (nvlink == (one.via == "nvlink")) return {};
   if (nvlink)
@@ -140,8 +139,8 @@ Result<std::vector<Case>> cases_of(const Wanted& wanted, const std::function<voi
   const std::vector<std::string>& kinds = wanted.memory.empty() ? none : wanted.memory;
   if (!wanted.memory.empty() && !end_of(wanted.from).is(Gpu::Kind::device) && !end_of(wanted.to).is(Gpu::Kind::device))
     return contradicts(
-        fmt::format("--memory chooses the kind of memory of gpu:N, and neither {} nor {} is gpu:N: take --from or "
-                    "--to gpu:N",
+        fmt::format("--memory chooses the kind of memory of gpu:N, and neither {} nor {} is gpu:N: take --local or "
+                    "--remote gpu:N",
                     wanted.from, wanted.to));
   std::vector<Case> cases;
   std::vector<Status> refused;
@@ -174,7 +173,7 @@ Status check_path(const Case& one, const Row& row) {
   return {
       ErrorCode::unsupported,
       fmt::format("--via {} was asked for, and {} of {} took another path (\"{}\"), so its figures are not reported: "
-                  "`fairway explain` says why, and --to names the other process's memory",
+                  "`fairway explain` says why, and --remote names the other process's memory",
                   one.via, name_of(row.operation), size_text(row.size), row.path_description)};
 }
 

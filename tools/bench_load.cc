@@ -78,11 +78,11 @@ LoadServe serve_of(const LoadPlan& plan, const std::string& path, unsigned engin
 }
 
 std::vector<std::string> words_of(const LoadServe& serve) {
-  std::vector<std::string> words{"bench",   "load",
-                                 "--via",   serve.path,
-                                 "--serve", fmt::format("{}", serve.engines),
-                                 "--bytes", fmt::format("{}", serve.bytes),
-                                 "--to",    serve.memory};
+  std::vector<std::string> words{"bench",    "load",
+                                 "--via",    serve.path,
+                                 "--serve",  fmt::format("{}", serve.engines),
+                                 "--bytes",  fmt::format("{}", serve.bytes),
+                                 "--remote", serve.memory};
   if (!serve.listen.empty()) words.insert(words.end(), {"--listen", serve.listen});
   const auto flags = tool::words_of(serve.rdma);
   words.insert(words.end(), flags.begin(), flags.end());
@@ -137,7 +137,7 @@ struct LoadOptions {
   std::vector<std::string> via{"shm", "tcp"}, only;
   double seconds = 2;
   bool progress = false;
-  std::string json, listen, from = "shared", to = "shared";
+  std::string json, listen, local = "shared", remote = "shared";
   unsigned serve = 0;
   std::uint64_t bytes = 4096;
   RdmaOptions rdma;
@@ -146,8 +146,8 @@ struct LoadOptions {
 Exit run_load(Tool& tool, const LoadOptions& options) {
   if (options.serve != 0) {
     const auto say = [&](const std::string& line) { tool.print(line + "\n"); };
-    const Status status =
-        serve_load({options.via.front(), options.serve, options.bytes, options.listen, options.to, options.rdma}, say);
+    const Status status = serve_load(
+        {options.via.front(), options.serve, options.bytes, options.listen, options.remote, options.rdma}, say);
     if (!status) say(std::string(kCannot) + status.message());  // it failed before it had an address
     return Exit::done;
   }
@@ -156,8 +156,8 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
   Meter meter(tool, options.progress);
   LoadPlan plan;
   plan.paths = options.via;
-  plan.from = options.from;
-  plan.to = options.to;
+  plan.from = options.local;
+  plan.to = options.remote;
   plan.seconds = options.seconds;
   plan.rdma = options.rdma;
   std::vector<LoadRow> rows;
@@ -197,7 +197,8 @@ void add_bench_load(Tool& tool, CLI::App& bench) {
       bench, "load", "Measure the cost of submit, latency on busy cores, idle engines, failure detection");
   const auto options = std::make_shared<LoadOptions>();
   add_via(command, options->via, "Transports, one after the other (default: shm,tcp)", Via::transports);
-  add_memories(command, options->from, options->to);
+  add_memories(command, options->local, options->remote);
+  was_called(command, "--from", "--local");
   add_names(command, "--only", options->only, "Measure only these (default: all)", {"busy", "submit", "idle", "life"});
   command.add_option("--seconds", options->seconds, "Least time to measure each row")
       ->check(number_in(0.0, 3600.0))
@@ -210,6 +211,7 @@ void add_bench_load(Tool& tool, CLI::App& bench) {
   command.add_option("--bytes", options->bytes)->group("");
   command.add_option("--listen", options->listen)->group("");
   add_rdma_flags(command, options->rdma);
+  command.footer("Example:\n  fairway bench load --via shm --only submit,idle");
   tool.on_run(command, [&tool, options] { return run_load(tool, *options); });
 }
 

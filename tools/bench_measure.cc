@@ -14,7 +14,7 @@ namespace fairway::tool::bench {
 namespace {
 
 std::vector<std::string> words_of_peer(const Settings& settings, const Case& one) {
-  std::vector<std::string> words{"bench", "--serve", "--to", one.to, "--size", fmt::format("{}", settings.most)};
+  std::vector<std::string> words{"bench", "--serve", "--local", one.to, "--size", fmt::format("{}", settings.most)};
   if (!one.transport.empty()) words.insert(words.end(), {"--via", one.transport});
   if (settings.sleeping) words.emplace_back("--sleep");
   const auto flags = tool::words_of(settings.rdma);

@@ -29,7 +29,7 @@ Result<Plan> plan_of(const BenchOptions& options, std::vector<std::uint64_t> siz
   plan.settings.depth = options.depth;
   plan.settings.job_key = options.job_key;
   plan.settings.directory = options.directory;
-  plan.settings.machine = options.machine;
+  plan.settings.machine = options.from;
   plan.settings.rdma = options.rdma;
   plan.seconds_per_row = options.seconds;
   const std::uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
@@ -59,7 +59,9 @@ void add_common_flags(CLI::App& command, BenchOptions& options) {
   for (const Operation each : kOperations) names.push_back(name_of(each));
   add_names(command, "--operation", options.operations, "Operations (default: all but fetch_add and send_local)",
             names);
-  command.add_option("--pages", options.pages, "Move this many scattered pages of that size in each request")
+  command
+      .add_option("--pages", options.pages,
+                  "Move this many scattered pages of that size in each request (default: one piece)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
   command.add_option("--depth", options.depth, "Writes or reads in flight at once; times are per operation")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{64}))
@@ -67,19 +69,16 @@ void add_common_flags(CLI::App& command, BenchOptions& options) {
   command.add_option("--seconds", options.seconds, "Least time to measure each row")
       ->check(number_in(0.0, 3600.0))
       ->capture_default_str();
-  command
-      .add_option("--machine", options.machine,
-                  "Snapshot of this machine from which expected rates are computed (default: inspect it)")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_recorded_machine(command, options.from);
   command.add_flag("--sleep", options.sleep, "Wait in the kernel on both sides (default: poll)");
   add_output_flags(command, options);
   add_rdma_flags(command, options.rdma);
 }
 
 void add_memory_flags(CLI::App& command, BenchOptions& options) {
-  add_memories(command, options.from, options.to);
-  add_names(command, "--memory", options.kinds, "Kinds of memory for gpu:N in --from and --to, one after the other",
+  add_memories(command, options.local, options.remote);
+  add_names(command, "--memory", options.kinds,
+            "Kinds of memory for gpu:N in --local and --remote, one after the other (default: device)",
             {"device", "managed", "pinned", "pageable", "shared"});
 }
 

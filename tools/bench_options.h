@@ -16,8 +16,9 @@ class Tool;
 namespace fairway::tool::bench {
 
 struct BenchOptions {
-  std::string address, listen, job_key, directory, machine;
-  std::string from, to;
+  std::string address, listen, job_key, directory;
+  std::string from;  // a recorded machine
+  std::string local, remote;
   std::vector<std::string> via, kinds, memories;
   std::vector<std::string> operations;
   std::vector<std::uint64_t> sizes;
@@ -36,7 +37,7 @@ Result<Plan> plan_of(const BenchOptions& options, std::vector<std::uint64_t> siz
 void add_sizes_flag(CLI::App& command, BenchOptions& options);
 void add_output_flags(CLI::App& command, BenchOptions& options);  // --json, --csv, --progress
 void add_common_flags(CLI::App& command, BenchOptions& options);  // those, and what is measured
-void add_memory_flags(CLI::App& command, BenchOptions& options);  // --from, --to, --memory
+void add_memory_flags(CLI::App& command, BenchOptions& options);  // --local, --remote, --memory
 // Whether the output files are distinct and writable.
 Status check_outputs(const BenchOptions& options);
 

@@ -10,6 +10,8 @@
 #include <tuple>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
 
 #include "other_program.h"
 
@@ -56,8 +58,12 @@ Status unread(const Rival& rival, const std::string& text) {
   return {ErrorCode::unsupported, fmt::format("{} reported no figure: {}", rival.tool, text.substr(from))};
 }
 
+std::string ucx_transports(const Rival& rival) {
+  return rival.path == "tcp" ? "tcp" : rival.path == "verbs" ? "rc_v,ud_v" : "posix,sysv,self,cma";
+}
+
 Result<double> run_ucx(const Rival& rival, std::uint64_t size, int port) {
-  const char* transports = rival.path == "tcp" ? "tcp" : rival.path == "verbs" ? "rc_v,ud_v" : "posix,sysv,self,cma";
+  const std::string transports = ucx_transports(rival);
   const int rounds = size >= 1 << 20 ? 200 : 5000;
   const auto tool = [&](const std::string& environment) {
     return fmt::format("env UCX_TLS={} {} ucx_perftest -p {}", transports, environment, port);
@@ -175,6 +181,18 @@ bool Rival::does(std::uint64_t size) const {
   return !rate || depth > 1 || size >= 1 << 20;
 }
 
+std::string environment_of(const Rival& rival) {
+  const bool ucx = rival.tool == "ucx_perftest";
+  const std::string_view prefix = ucx ? "UCX_" : rival.tool == "fi_pingpong" ? "FI_" : "";
+  std::vector<std::string> all;
+  if (ucx) all.push_back("UCX_TLS=" + ucx_transports(rival));
+  if (ucx && !rival.ours.empty()) all.push_back(rival.ours);
+  for (char** at = environ; !prefix.empty() && *at != nullptr; ++at)
+    if (const std::string_view each = *at; each.starts_with(prefix) && !each.starts_with("UCX_TLS="))
+      all.emplace_back(each);
+  return fmt::format("{}", fmt::join(all, " "));
+}
+
 std::string version_of(const Rival& rival) {
   const std::string text = output_of("dpkg-query -W -f ${Version}\\n " + rival.package);
   const std::string line = text.substr(0, text.find('\n'));
@@ -206,6 +224,7 @@ std::string peer_end(const std::vector<std::string>& missing) {
 Fields fields(const PeerRow& row) {
   return {{"tool", row.tool, true},
           {"version", row.version, true},
+          {"environment", row.environment, true},
           {"test", row.test, true},
           {"path", row.path, true},
           {"bytes", fmt::format("{}", row.size)},

@@ -35,6 +35,8 @@ struct PortName {
 // The first two ports that are up, the client's first; the same twice if there is only one; empty if there is none.
 std::vector<PortName> two_ports();
 
+// The variables that decide how it runs: those that it is given, and what the user has set for its library.
+std::string environment_of(const Rival& rival);
 std::string version_of(const Rival& rival);  // of its package; empty: unknown
 // Runs it between two processes of this machine: microseconds one way, or of a read; for `rate`, of `size` bytes at the
 // rate that it reached.
@@ -49,7 +51,7 @@ Ratio ratio_of(const std::vector<double>& theirs, const std::vector<double>& our
 
 // A tool's figure beside ours: medians of the turns.
 struct PeerRow {
-  std::string tool, version, test, path;
+  std::string tool, version, environment, test, path;
   std::uint64_t size = 0, depth = 1;
   double its_us = 0, ours_us = 0;
   Ratio ratio;

@@ -153,6 +153,7 @@ void add_bench_ways(Tool& tool, CLI::App& bench) {
   command.add_flag("--compare", options->compare, "Then measure what is chosen by the table, beside each way");
   command.add_flag("--unguarded", options->unguarded, "With --compare: choose NCCL without the round before it");
   command.add_option("--rank", options->rank)->group("");
+  command.footer("Example:\n  fairway bench ways --memory host --ranks 4 --most 8M --compare");
   tool.on_run(command, [&tool, options] { return run_ways(tool, *options); });
 }
 

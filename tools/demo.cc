@@ -181,7 +181,9 @@ void add_demo(Tool& tool) {
   command.footer(
       "Starts two processes and writes blocks to one of them until it is killed. The blocks then go to the\n"
       "other, and to the first once it is started again. Every byte is compared. Takes a second. To\n"
-      "measure, see fairway bench.");
+      "measure, see fairway bench.\n"
+      "Example:\n"
+      "  fairway demo");
   tool.on_run(command, [&tool] {
     const Status status = show(tool);
     return status ? Exit::done : tool.fail(status);

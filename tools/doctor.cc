@@ -74,7 +74,7 @@ class Doctor {
     doctor::tell_reading(*found, report);
     if (options_.strict) doctor::be_strict(report);
     if (report.machine.empty()) report.machine = "this machine";
-    if (!options_.from.empty()) doctor::name_recording(report, options_.from);
+    if (!options_.from.empty() && options_.from != "-") doctor::name_recording(report, options_.from);
     for (const auto& why : left_out_) report.not_looked.push_back({"measure", why});
     if (options_.confirm) {
       std::vector<std::string> told;
@@ -123,7 +123,7 @@ class Doctor {
     }
     if (options_.loop) how.defaults.mode = predict::RowMode::loop;
     for (const auto& path : options_.measured) {
-      const auto text = topology::read_file(path, kMaxInput);
+      const auto text = topology::read_input(path, kMaxInput);
       if (!text) return text.status();
       auto read = doctor::read_measurements(found.machine, *text, std::string(topology::file_name(path)), how);
       if (!read) return read.status();

@@ -87,7 +87,9 @@ void add_doctor_fleet(Tool& tool, CLI::App& parent) {
   fleet.add_option("--html", options->html, "Also write a page")->type_name("FILE")->check(no_empty_name());
   fleet.footer(
       "Exit code: 0 equal and all ok, 1 they differ, none could be compared or one is degraded, 2 one is broken, 3 the "
-      "doctor failed, 4 one is unclear: not all of it could be read.");
+      "doctor failed, 4 one is unclear: not all of it could be read.\n"
+      "Example:\n"
+      "  fairway doctor fleet node*.json --html fleet.html");
   tool.on_run(fleet, [&tool, options] { return run_fleet(tool, *options); });
 }
 
@@ -97,6 +99,7 @@ void add_doctor_rules(Tool& tool, CLI::App& parent) {
   auto markdown = std::make_shared<bool>(false);
   rules.add_option("RULE", *id, "Print all of this rule")->type_name("RULE");
   rules.add_flag("--markdown", *markdown, "Print docs/doctor-rules.md");
+  rules.footer("Example:\n  fairway doctor rules below-expectation");
   tool.on_run(rules, [&tool, id, markdown] { return run_rules(tool, *id, *markdown); });
 }
 

@@ -12,12 +12,12 @@ using doctor::Measurement;
 
 void measure_gpus(const doctor::Case& found, std::vector<Measurement>& rows, std::vector<std::string>& left_out) {
   const auto run = [&](const std::string& from, const std::string& to) {
-    const std::vector<std::string> words{"bench", "--from",    from,  "--to",  to, "--operation", "write", "--size",
-                                         "16M",   "--seconds", "0.1", "--csv", "-"};
+    const std::vector<std::string> words{"bench", "--local",   from,  "--remote", to, "--operation", "write", "--size",
+                                         "16M",   "--seconds", "0.1", "--csv",    "-"};
     const auto text = run_self(words, 60);
     if (!text) return left_out.push_back(fmt::format("{} to {}: {}", from, to, text.status().message()));
-    auto read =
-        doctor::read_measurements(found.machine, *text, fmt::format("fairway bench --from {} --to {}", from, to), {});
+    auto read = doctor::read_measurements(found.machine, *text,
+                                          fmt::format("fairway bench --local {} --remote {}", from, to), {});
     if (!read) return left_out.push_back(fmt::format("{} to {}: {}", from, to, read.status().message()));
     rows.insert(rows.end(), std::make_move_iterator(read->begin()), std::make_move_iterator(read->end()));
   };

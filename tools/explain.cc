@@ -7,8 +7,8 @@
 #include "command.h"
 #include "help.h"
 #include "other_process.h"
-#include "predict/open.h"
 #include "rdma_flags.h"
+#include "recorded.h"
 #include "words.h"
 
 // `fairway explain`: which path bytes would take between two memories, and why not another.
@@ -16,7 +16,8 @@ namespace fairway::tool {
 namespace {
 
 struct ExplainOptions {
-  std::string address, from = "shared", to = "shared", directory, key, machine;
+  std::string address, local = "shared", remote = "shared", directory, key;
+  std::string from;  // a recorded machine
   std::vector<std::string> via;
   RdmaOptions rdma;
   bool json = false;
@@ -36,12 +37,12 @@ std::string json_of(const Explanation& path) {
 }
 
 Exit explain(Tool& tool, const ExplainOptions& options) {
-  if (!options.machine.empty())
-    if (const auto model = predict::open_model(options.machine); !model) return tool.unreadable(model.status());
+  const auto snapshot = snapshot_of(options.from);
+  if (!snapshot) return tool.unreadable(snapshot.status());
   OtherProcess other;
   std::string address = options.address;
   if (address.empty()) {
-    std::vector<std::string> words{"bench", "--serve", "--to", options.to, "--size", "4M"};
+    std::vector<std::string> words{"bench", "--serve", "--local", options.remote, "--size", "4M"};
     for (const std::string& via : options.via) words.insert(words.end(), {"--via", via});
     const auto flags = words_of(options.rdma);
     words.insert(words.end(), flags.begin(), flags.end());
@@ -50,13 +51,13 @@ Exit explain(Tool& tool, const ExplainOptions& options) {
     address = *started;
   }
   bench::Settings settings;
-  settings.from = options.from;
-  settings.to = options.to;
+  settings.from = options.local;
+  settings.to = options.remote;
   settings.via = options.via;
   settings.rdma = options.rdma;
   settings.job_key = options.key;
   settings.directory = options.directory;
-  settings.machine = options.machine;
+  settings.machine = *snapshot;
   settings.most = 4 << 20;
   Explanation taken;
   const auto path = bench::open_path(address, settings, &taken);
@@ -71,24 +72,20 @@ void add_explain(Tool& tool) {
   const auto options = std::make_shared<ExplainOptions>();
   command.add_option("ADDRESS", options->address,
                      "HOST:PORT of a running `fairway bench --listen` (default: starts a second process here)");
-  add_memories(command, options->from, options->to);
+  add_memories(command, options->local, options->remote);
   add_via(command, options->via, "Use only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
           Via::transports);
   command.add_option("--directory", options->directory,
                      "Directory in which to look up ADDRESS if it is a name: host:port of an engine, "
                      "redis://host:port, etcd://host:port");
-  command
-      .add_option("--machine", options->machine,
-                  "Snapshot of this machine from which expected rates are computed (default: inspect it)")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_recorded_machine(command, options->from);
   command.add_option("--key", options->key, "Job key, the same at both ends; required beyond loopback");
   command.add_flag("--json", options->json, "Print it as JSON");
   add_rdma_flags(command, options->rdma);
   command.footer(
       "Examples:\n"
       "  fairway explain                              between two processes of this host\n"
-      "  fairway explain --from gpu:0 --to gpu:1      between two GPUs\n"
+      "  fairway explain --local gpu:0 --remote gpu:1 between two GPUs\n"
       "  fairway explain node2:7470 --key SECRET      to a host on which `fairway bench --listen` runs");
   tool.on_run(command, [&tool, &command, options] {
     const Status status = check_address(options->address, options->directory, command);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace fairway::tool {
 namespace {
@@ -44,21 +45,31 @@ std::string left_side(const CLI::Option& option) {
   return left;
 }
 
-std::string description(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const std::size_t open = type.find(" in [");
-  const std::size_t dash = type.find(" - ", open == std::string::npos ? 0 : open);
-  if (open == std::string::npos || dash == std::string::npos || !type.ends_with(']')) return option.get_description();
-  return fmt::format("{} ({} to {})", option.get_description(), type.substr(open + 5, dash - open - 5),
-                     type.substr(dash + 3, type.size() - dash - 4));
-}
-
 // "1.000000" as "1"; other text stays.
 std::string short_number(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (end == text.c_str() || *end != '\0') return text;
   return fmt::format("{:.{}g}", value, std::abs(value) < 1e9 ? 9 : 6);
+}
+
+// With what holds where it is not given, and the limits: "Least time to measure each row (default: 0.15; 0 to 3600)".
+std::string description(const CLI::Option& option) {
+  std::vector<std::string> facts;
+  const std::string usual = option.get_default_str();
+  if (!usual.empty() && usual != "\"\"" && option.get_description().find("(default: ") == std::string::npos)
+    facts.push_back("default: " + short_number(usual));
+  const std::string type = option.get_type_name();
+  const std::size_t open = type.find(" in [");
+  const std::size_t dash = type.find(" - ", open == std::string::npos ? 0 : open);
+  if (open != std::string::npos && dash != std::string::npos && type.ends_with(']'))
+    facts.push_back(short_number(type.substr(open + 5, dash - open - 5)) + " to " +
+                    short_number(type.substr(dash + 3, type.size() - dash - 4)));
+  std::string text = option.get_description();
+  if (facts.empty()) return text;
+  const bool open_end = text.ends_with(')') && text.rfind("(default: ") == text.rfind('(');  // one pair for all of it
+  if (open_end) text.pop_back();
+  return fmt::format("{}{}{})", text, open_end ? "; " : " (", fmt::join(facts, "; "));
 }
 
 // The text of `message` before and after `part`; none if it has no such part.

@@ -150,7 +150,7 @@ void add_info(Tool& tool) {
   command.add_flag("--json", *as_json, "Print it as JSON");
   command.add_flag("--variables", *every, "List every variable of the environment that Fairway reads, too");
   command.footer(
-      "A FAIRWAY_ variable that nothing reads is named. Examples:\n"
+      "A FAIRWAY_ variable that nothing reads is named.\nExamples:\n"
       "  fairway info\n"
       "  FAIRWAY_TRANSPORT=tcp fairway info     a misspelt variable");
   tool.on_run(command, [&tool, as_json, every] { return info(tool, *as_json, *every); });

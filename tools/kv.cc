@@ -72,6 +72,7 @@ void add_kv(Tool& tool) {
   CLI::App& measured = tool.add_below(
       command, "bench",
       "Move KV caches of real models between two processes; compare with memcpy, sockets and NIXL's API");
+  command.footer("Example:\n  fairway kv bench --model 7B --tokens 512");
   measured.footer(
       "Runs `python -m fairway.kv bench`, so it needs the Python module. docs/kv.md explains the columns.\n\nExample:\n"
       "  fairway kv bench --model 70B --tokens 1024");

@@ -245,6 +245,7 @@ Exit env(Tool& tool, const NcclOptions& options) {
 void add_nccl(Tool& tool) {
   CLI::App& command = tool.add(Group::insight, "nccl", "Run NCCL, and PyTorch on it, over Fairway");
   CLI::App& settings = tool.add_below(command, "env", "Try the plugin and print the settings that make NCCL use it");
+  command.footer("Example:\n  eval \"$(fairway nccl env)\"");
   settings.footer(
       "Examples:\n  eval \"$(fairway nccl env)\"                       once, before mpirun, srun or torchrun\n"
       "  eval \"$(fairway nccl env --key-file ~/job.key)\"  on each host, where nothing hands the environment on");

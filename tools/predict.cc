@@ -140,7 +140,7 @@ class Predict {
   // The calibration file: --calibration, else beside the machine's file.
   [[nodiscard]] std::string calibration_file() const {
     if (!options_.calibration.empty()) return options_.calibration;
-    return options_.from.empty() ? std::string() : calibration_path(options_.from);
+    return options_.from.empty() || options_.from == "-" ? std::string() : calibration_path(options_.from);
   }
 
   Result<Constants> load_constants() const {
@@ -164,7 +164,7 @@ class Predict {
       if (nic->kind != EndpointKind::nic) return Status(ErrorCode::invalid_argument, "--nic names no NIC");
       defaults.nic = nic->index;
     }
-    const auto text = topology::read_file(path, kMaxInput);
+    const auto text = topology::read_input(path, kMaxInput);
     if (!text) return text.status();
     if (!doctor::is_program_output(*text)) return read_measured(model.machine(), *text, path, defaults);
     const auto measured = doctor::read_measurements(model.machine(), *text, path, {defaults});
@@ -265,7 +265,7 @@ class Predict {
   }
 
   Exit fabric() {
-    const auto text = topology::read_file(options_.fabric, kMaxInput);
+    const auto text = topology::read_input(options_.fabric, kMaxInput);
     if (!text) return tool_.unreadable(text.status());
     const auto fabric = read_two_tier(*text, options_.fabric);
     if (!fabric) return tool_.unreadable(fabric.status());
@@ -287,7 +287,8 @@ void add_predict(Tool& tool) {
   const auto options = std::make_shared<PredictOptions>();
   auto& o = *options;
   add_arguments(command, "flow", o.flows, "Flows; without any, the matrix of GPUs and NICs")->type_name("FROM:TO");
-  command.add_option("--from", o.from, "A recorded machine: whatever fairway topo reads")
+  command
+      .add_option("--from", o.from, "A recorded machine: whatever `fairway topo --from` reads (default: this machine)")
       ->type_name("FILE")
       ->check(no_empty_name());
   command
@@ -314,7 +315,8 @@ void add_predict(Tool& tool) {
   command.add_option("--svg", o.svg, "Draw the machine with the flows; - is standard output")
       ->type_name("FILE")
       ->check(no_empty_name());
-  add_size(command, "--size", o.size_bytes, "Also print how long a message of that size takes: 4K, 1M, 2GB");
+  add_size(command, "--size", o.size_bytes,
+           "Also print how long a message of that size takes: 4K, 1M, 2GB (default: rates alone)");
   add_list(command, "--what-if", o.what_if, "Predict with these changes; see below")->type_name("NAME=VALUE");
   command.add_flag("--constants", o.constants, "Print the model's constants with their sources");
   command.add_option("--bond-odds", o.bond_odds, "What hashing queue pairs over a bond of LEGS ports costs")
@@ -326,8 +328,12 @@ void add_predict(Tool& tool) {
   command.add_option("--trials", o.trials, "How many draws --fabric makes")
       ->type_name("N")
       ->check(CLI::Range(1U, 1000000U))
+      ->capture_default_str()
       ->needs(fabric);
-  command.add_option("--seed", o.seed, "Seed of --fabric's draws")->type_name("N")->needs(fabric);
+  command.add_option("--seed", o.seed, "Seed of --fabric's draws")
+      ->type_name("N")
+      ->capture_default_str()
+      ->needs(fabric);
   command.add_flag("--json", o.json, "Print it as JSON");
   command.footer(std::string(kExamples) + "\n" + std::string(what_if_help()));
   tool.on_run(command, [&tool, options] { return Predict(tool, *options).run(); });

@@ -55,7 +55,7 @@ constexpr std::pair<const char*, const char*> kFlags[] = {
     {"directory", "--directory"},
     {"job_key", "--key"},
     {"listen", "--listen"},
-    {"machine", "--machine"},
+    {"machine", "--from"},
     {"transports", "--via"},
 };
 
@@ -73,6 +73,7 @@ void add_rdma_flags(CLI::App& command, RdmaOptions& options) {
     command.add_option(each.flag, options.*each.field, each.sentence)
         ->type_name(each.type)
         ->check(CLI::Range(each.least, each.most))
+        ->capture_default_str()
         ->group(kHeading);
   command.add_option("--mtu", options.mtu, "Path MTU in bytes (default: the largest that both ports support)")
       ->check(CLI::IsMember(std::vector<std::uint32_t>{256, 512, 1024, 2048, 4096}))

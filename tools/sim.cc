@@ -12,12 +12,14 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "command.h"
 #include "help.h"
 #include "sim/group_measure.h"
 #include "sim/simulate.h"
 #include "sim_collectives.h"
+#include "words.h"
 
 namespace fairway::tool {
 namespace {
@@ -41,21 +43,28 @@ bool parse_range(std::string_view text, Range& out) {
   return dots == std::string_view::npos || (parse_seed(text.substr(dots + 2), out.last) && out.last >= out.first);
 }
 
-std::string replay(std::uint64_t seed) {
-  return fmt::format("fairway sim --seed {} --trace", seed);
+using Faults = std::vector<std::string>;
+
+std::string replay(std::uint64_t seed, const Faults& faults) {
+  return fmt::format("fairway sim --seed {}{}{} --trace", seed, faults.empty() ? "" : " --faults ",
+                     fmt::join(faults, ","));
 }
 
 // A run that can neither go on nor end leaves nothing to unwind.
-[[noreturn]] void hopeless(std::uint64_t seed, const std::string& why) {
-  std::fputs(fmt::format("fairway sim: seed {} hangs: {}\n  {}\n", seed, why, replay(seed)).c_str(), stderr);
+[[noreturn]] void hopeless(const SimulationRequest& request, const std::string& why) {
+  std::fputs(
+      fmt::format("fairway sim: seed {} hangs: {}\n  {}\n", request.seed, why, replay(request.seed, request.faults))
+          .c_str(),
+      stderr);
   std::_Exit(static_cast<int>(Exit::failed));
 }
 
-Exit one(Tool& tool, std::uint64_t seed, bool trace) {
+Exit one(Tool& tool, std::uint64_t seed, const Faults& faults, bool trace) {
   SimulationRequest request;
   request.seed = seed;
+  request.faults = faults;
   if (trace) request.trace = [&tool](const std::string& line) { tool.print(line + "\n"); };
-  request.hopeless = [seed](const std::string& why) { hopeless(seed, why); };
+  request.hopeless = [&request](const std::string& why) { hopeless(request, why); };
   const SimulationReport report = simulate(request);
   tool.print(fmt::format(
       "seed {}: {} engines, {} faults, {} of {} transfers ok, {} events in {:.3f} virtual ms, hash {:016x}\n",
@@ -93,16 +102,20 @@ constexpr Meeting kMeetings[] = {
     {"a transfer that is complete at once", &SimulationCoverage::moves_at_once},
     {"a message that is handed over at once", &SimulationCoverage::sends_at_once},
     {"a caller that computes", &SimulationCoverage::computations},
+    {"a way that is cut in one direction", &SimulationCoverage::one_way_cuts},
+    {"a slow way", &SimulationCoverage::slow_paths},
+    {"a way that swallows long segments", &SimulationCoverage::mtu_holes},
 };
 constexpr std::uint64_t kMeetsAll = 1000;  // seeds that cannot miss one of them by chance
 
-void work(Sum& sum, const Range& range) {
+void work(Sum& sum, const Range& range, const Faults& faults) {
   for (;;) {
     const std::uint64_t seed = sum.next.fetch_add(1);
     if (seed > range.last || seed < range.first) return;  // beyond the last, or of all numbers
     SimulationRequest request;
     request.seed = seed;
-    request.hopeless = [seed](const std::string& why) { hopeless(seed, why); };
+    request.faults = faults;
+    request.hopeless = [&request](const std::string& why) { hopeless(request, why); };
     SimulationReport report = simulate(request);
     std::lock_guard lock(sum.mutex);
     ++sum.seeds;
@@ -119,12 +132,12 @@ void work(Sum& sum, const Range& range) {
   }
 }
 
-Exit many(Tool& tool, const Range& range, unsigned jobs) {
+Exit many(Tool& tool, const Range& range, const Faults& faults, unsigned jobs) {
   Sum sum;
   sum.next = range.first;
   const std::clock_t worked = std::clock();
   std::vector<std::thread> threads;
-  for (unsigned i = 0; i < jobs; ++i) threads.emplace_back([&] { work(sum, range); });
+  for (unsigned i = 0; i < jobs; ++i) threads.emplace_back([&] { work(sum, range, faults); });
   const std::uint64_t count = range.last - range.first + 1;
   std::uint64_t shown = 0;
   while (tool.surroundings().stdout_is_tty) {
@@ -151,6 +164,7 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
       "sends waited  {:>12}   at their sender, since their target had no space\n"
       "done at once  {:>12}   transfers that were complete when submit() returned\n"
       "computations  {:>12}   of callers, longer than their peers' timeout\n"
+      "ways          {:>12}   cut in one direction, {} slow, {} that swallow long segments\n"
       "virtual time  {:>10.1f} s   {} events\n"
       "failed        {:>12}\n",
       sum.seeds, range.first, range.last, processor * 1000 / static_cast<double>(sum.seeds), sum.engines, sum.faults,
@@ -158,12 +172,13 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
       100.0 * static_cast<double>(sum.succeeded) / static_cast<double>(std::max<std::uint64_t>(1, sum.transfers)),
       sum.landed + sum.stopped, sum.landed, sum.stopped, sum.met.cancels_fenced, sum.met.cancels_not_fenced,
       sum.met.deregisters_fenced, sum.met.deregisters_not_fenced, sum.met.garbled, sum.met.mismatches, sum.met.deaths,
-      sum.met.sends_held_back, sum.met.moves_at_once, sum.met.computations, sum.virtual_seconds, sum.events,
-      sum.failed.size()));
+      sum.met.sends_held_back, sum.met.moves_at_once, sum.met.computations, sum.met.one_way_cuts, sum.met.slow_paths,
+      sum.met.mtu_holes, sum.virtual_seconds, sum.events, sum.failed.size()));
   for (const SimulationReport& report : sum.failed)
-    tool.print(fmt::format("\nseed {} failed; replay: {}\n{}", report.seed, replay(report.seed), report.failure));
+    tool.print(
+        fmt::format("\nseed {} failed; replay: {}\n{}", report.seed, replay(report.seed, faults), report.failure));
   for (const Meeting& one : kMeetings)
-    if (count >= kMeetsAll && sum.met.*one.count == 0)
+    if (faults.empty() && count >= kMeetsAll && sum.met.*one.count == 0)
       return tool.fail(
           fmt::format("the campaign never met {}, so it proves nothing about it; run more seeds", one.what));
   return sum.failed.empty() ? Exit::done : tool.fail(fmt::format("{} seeds break a promise", sum.failed.size()));
@@ -171,6 +186,7 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
 
 struct SimOptions {
   std::string seed, seeds;
+  Faults faults;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   bool trace = false;
   SimCollectives collectives;
@@ -183,17 +199,18 @@ void add_sim(Tool& tool) {
       tool.add(Group::insight, "sim", "Simulate engines, clocks, sockets and NICs, and check every promise");
   const auto options = std::make_shared<SimOptions>();
   CLI::Option* seed =
-      command.add_option("--seed", options->seed, "Run one seed; the same seed repeats the same events");
+      command.add_option("--seed", options->seed, "Run one seed; the same seed repeats the same events (default: 1)");
   CLI::Option* seeds = command.add_option("--seeds", options->seeds, "Run a range of seeds: 1..1000")->excludes(seed);
-  command.add_option("--jobs", options->jobs, "Threads of a campaign")
+  command.add_option("--jobs", options->jobs, "Threads of a campaign (default: as many as cores)")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();
   CLI::Option* trace =
       command.add_flag("--trace", options->trace, "With --seed or --collectives: print every event")->excludes(seeds);
   auto* const collectives =
       command
-          .add_option("--collectives", options->collectives.ranks,
-                      "Run every collective with so many ranks, beside what the formulas say: 64,256")
+          .add_option(
+              "--collectives", options->collectives.ranks,
+              "Run every collective with so many ranks, beside what the formulas say: 64,256 (default: a seed instead)")
           ->delimiter(',')
           ->check(CLI::Range(2, 1024))
           ->excludes(seed)
@@ -215,7 +232,7 @@ void add_sim(Tool& tool) {
       ->needs(collectives);
   command
       .add_option("--only", options->collectives.only,
-                  "With --collectives: these kinds and algorithms: barrier,recursive_doubling")
+                  "With --collectives: these kinds and algorithms: barrier,recursive_doubling (default: all)")
       ->delimiter(',')
       ->check(CLI::IsMember(sim::names_of_calls()))
       ->needs(collectives);
@@ -237,19 +254,32 @@ void add_sim(Tool& tool) {
                 "With --collectives: those that have a root, each rank of which ends apart from the others")
       ->excludes(svg)
       ->needs(collectives);
+  add_names(command, "--faults", options->faults,
+            "With --seed or --seeds: only faults of these kinds, and at least one a seed (default: the seed's choice)",
+            simulated_faults())
+      ->excludes(collectives);
+  command.footer(
+      "A host's way to another may be cut, in one direction too, be slow, or swallow long segments; NICs share their "
+      "rate among all that read from and write to them, links break, frames come late, hosts are killed and frozen, "
+      "and their clocks drift apart. docs/guarantees.md lists the promises that are checked.\n"
+      "Examples:\n"
+      "  fairway sim --seeds 1..1000                          whatever the seeds choose\n"
+      "  fairway sim --seeds 1..1000 --faults mtu_hole,one_way\n"
+      "  fairway sim --seed 7 --trace                         one of them, event by event\n"
+      "  fairway sim --collectives 64                         collectives of many ranks, beside the formulas");
   tool.on_run(command, [&tool, options, seed, seeds] {
     options->collectives.trace = options->trace;
     if (!options->collectives.svg.empty()) return draw_collectives(tool, options->collectives);
     if (!options->collectives.ranks.empty()) return simulate_collectives(tool, options->collectives);
     Range range;
     if (seeds->count() > 0) {
-      if (parse_range(options->seeds, range)) return many(tool, range, options->jobs);
+      if (parse_range(options->seeds, range)) return many(tool, range, options->faults, options->jobs);
       return tool.misused(
           fmt::format("--seeds: '{}' is neither a number from 1 nor a range such as 1..1000", options->seeds));
     }
     if (seed->count() > 0 && !parse_seed(options->seed, range.first))
       return tool.misused(fmt::format("--seed: '{}' is no number from 1", options->seed));
-    return one(tool, range.first, options->trace);
+    return one(tool, range.first, options->faults, options->trace);
   });
 }
 

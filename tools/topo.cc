@@ -88,7 +88,7 @@ void add_from_option(CLI::App& command, TopoInput& input) {
       .add_option(
           "--from", input.from,
           "Read a recorded machine instead of this one: a snapshot, hwloc or NCCL XML, nvidia-smi topo -m text, a "
-          "captured /sys, or a folder of command outputs")
+          "captured /sys, or a folder of command outputs; - is standard input")
       ->type_name("FILE")
       ->check(no_empty_name());
 }
@@ -118,8 +118,10 @@ void add_topo(Tool& tool) {
   topo.add_option("--png", options->pictures.png, "Write a picture for where SVG cannot go; needs rsvg-convert")
       ->type_name("FILE")
       ->check(no_empty_name());
-  topo.add_option("--theme", options->pictures.theme, "Colours of SVG and PNG: auto follows the viewer (PNG: light)")
-      ->check(one_of({"auto", "light", "dark"}));
+  topo.add_option("--theme", options->pictures.theme,
+                  "Colours of SVG and PNG: auto follows the viewer, and is light in a PNG")
+      ->check(one_of({"auto", "light", "dark"}))
+      ->capture_default_str();
   add_topo_devices(tool, topo, input);
   add_topo_checks(tool, topo, input);
   add_topo_files(tool, topo, input);

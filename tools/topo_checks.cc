@@ -5,8 +5,10 @@
 
 #include "help.h"
 #include "render/reports.h"
+#include "render/reports_json.h"
 #include "topo.h"
 #include "topology/assess.h"
+#include "topology/file.h"
 
 namespace fairway::tool {
 namespace {
@@ -14,11 +16,12 @@ namespace {
 struct LintOptions {
   std::string file;
   std::string against;
-  bool notes = false;
+  bool notes = false, json = false;
 };
 struct DiffOptions {
   std::string a;
   std::string b;
+  bool json = false;
 };
 
 Exit run_lint(Tool& tool, const TopoInput& input, const LintOptions& options) {
@@ -36,10 +39,17 @@ Exit run_lint(Tool& tool, const TopoInput& input, const LintOptions& options) {
     std::stable_sort(findings.begin(), findings.end(),
                      [](const auto& x, const auto& y) { return x.severity < y.severity; });
   }
-  const render::TextStyle style = text_style(tool);
-  std::string out = render::findings_text(findings, style);
   const auto errors = std::count_if(findings.begin(), findings.end(),
                                     [](const auto& f) { return f.severity == topology::Severity::error; });
+  if (options.json) {
+    const auto text = render::findings_json(
+        findings, options.notes ? std::span<const topology::Note>(machine->notes) : std::span<const topology::Note>());
+    if (!text) return tool.fail(text.status());
+    const Exit printed = tool.print(*text);
+    return errors > 0 && printed == Exit::done ? Exit::failed : printed;
+  }
+  const render::TextStyle style = text_style(tool);
+  std::string out = render::findings_text(findings, style);
   const auto warnings = std::count_if(findings.begin(), findings.end(),
                                       [](const auto& f) { return f.severity == topology::Severity::warning; });
   out += fmt::format("{}{}, {}, {}\n", findings.empty() ? "" : "\n",
@@ -61,8 +71,15 @@ Exit run_diff(Tool& tool, const TopoInput& input, const DiffOptions& options) {
   Result<topology::Machine> b = options.b.empty() ? read_machine(input) : read_machine_file(options.b);
   if (!b) return options.b.empty() ? cannot_read(tool, input, b.status()) : tool.unreadable(b.status());
   const auto differences = topology::diff(*a, *b);
-  const std::string b_name = !options.b.empty() ? options.b : input.from.empty() ? "this machine" : input.from;
-  const Exit printed = tool.print(render::differences_text(options.a, b_name, differences, text_style(tool)));
+  const std::string a_name = topology::input_name(options.a);
+  const std::string b_name = topology::input_name(!options.b.empty()   ? options.b
+                                                  : input.from.empty() ? "this machine"
+                                                                       : input.from);
+  const auto text = options.json
+                        ? render::differences_json(a_name, b_name, differences)
+                        : Result<std::string>(render::differences_text(a_name, b_name, differences, text_style(tool)));
+  if (!text) return tool.fail(text.status());
+  const Exit printed = tool.print(*text);
   return differences.empty() || printed != Exit::done ? printed : Exit::failed;
 }
 
@@ -78,8 +95,13 @@ void add_topo_checks(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput
       ->type_name("FILE")
       ->check(no_empty_name());
   lint.add_flag("--notes", lint_options->notes, "Also print what could not be read, was concluded, or is said twice");
+  lint.add_flag("--json", lint_options->json, "Print the findings as JSON");
   add_from_option(lint, *input);
-  lint.footer("Exit code 1 when there is an error among the findings.");
+  lint.footer(
+      "Exit code 1 when there is an error among the findings.\n"
+      "Examples:\n"
+      "  fairway topo lint\n"
+      "  fairway topo lint topo.xml --against this    what a file for NCCL says that this machine contradicts");
   tool.on_run(lint, [&tool, input, lint_options] { return run_lint(tool, *input, *lint_options); });
 
   CLI::App& diff =
@@ -92,8 +114,13 @@ void add_topo_checks(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput
   diff.add_option("B", diff_options->b, "The machine to compare (default: this machine)")
       ->type_name("FILE")
       ->check(no_empty_name());
+  diff.add_flag("--json", diff_options->json, "Print the differences as JSON");
   add_from_option(diff, *input);
-  diff.footer("Exit code 1 when they differ, 2 when one cannot be read.");
+  diff.footer(
+      "Exit code 1 when they differ, 2 when one cannot be read.\n"
+      "Examples:\n"
+      "  fairway topo diff healthy.json               this machine, beside a snapshot of a healthy one\n"
+      "  ssh node2 fairway topo snapshot - | fairway topo diff node1.json -");
   tool.on_run(diff, [&tool, input, diff_options] { return run_diff(tool, *input, *diff_options); });
 }
 

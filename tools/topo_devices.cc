@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "render/reports.h"
+#include "render/reports_json.h"
 #include "topo.h"
 #include "topology/assess.h"
 #include "topology/text.h"
@@ -12,12 +13,17 @@ namespace {
 struct NicOptions {
   std::string gpu;
   int numa = -1;
+  bool json = false;
 };
 
 std::string known_gpus(const topology::Machine& machine) {
   std::vector<std::string> names;
   for (const topology::Gpu& gpu : machine.gpus) names.push_back(fmt::format("GPU{}", gpu.ordinal));
   return names.empty() ? "this machine has no GPU" : "there are " + render::fold_names(names);
+}
+
+Exit print_or_fail(Tool& tool, const Result<std::string>& text) {
+  return text ? tool.print(*text) : tool.fail(text.status());
 }
 
 Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
@@ -33,13 +39,17 @@ Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
   const render::TextStyle style = text_style(tool);
   const auto expect = expect_rates(*machine, input);
   if (!expect) return tool.unreadable(expect.status());
+  const auto show = [&](topology::NodeRef memory, const std::string& name,
+                        const std::vector<topology::NicChoice>& choices) {
+    if (options.json) return print_or_fail(tool, render::nic_choices_json(*machine, memory, name, choices, *expect));
+    return tool.print(render::nic_choices_text(*machine, memory, name, choices, *expect, style));
+  };
   if (by_gpu) {
     const auto gpu = topology::find_gpu(*machine, *ordinal);
     if (!gpu) return tool.fail(fmt::format("there is no GPU{}: {}", *ordinal, known_gpus(*machine)));
     std::string name = fmt::format("GPU{}", *ordinal);
     if (machine->gpus[gpu.index].model) name += fmt::format(" ({})", *machine->gpus[gpu.index].model);
-    return tool.print(render::nic_choices_text(*machine, {topology::NodeKind::gpu, gpu.index}, name,
-                                               topology::nics_for_gpu(*machine, gpu), *expect, style));
+    return show({topology::NodeKind::gpu, gpu.index}, name, topology::nics_for_gpu(*machine, gpu));
   }
   if (options.numa >= 0) {
     const auto numa = static_cast<std::uint32_t>(options.numa);
@@ -48,10 +58,10 @@ Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
       return tool.fail(fmt::format("there is no NUMA node {}: this machine has {}", numa,
                                    render::count(machine->numa_nodes.size(), "NUMA node")));
     }
-    return tool.print(render::nic_choices_text(*machine, {topology::NodeKind::numa_node, node.index},
-                                               fmt::format("NUMA node {}", numa),
-                                               topology::nics_for_numa(*machine, numa), *expect, style));
+    return show({topology::NodeKind::numa_node, node.index}, fmt::format("NUMA node {}", numa),
+                topology::nics_for_numa(*machine, numa));
   }
+  if (options.json) return print_or_fail(tool, render::rails_json(*machine));
   const std::string errors = render::port_errors_text(*machine, style);
   return tool.print(render::rails_text(*machine, style) + (errors.empty() ? "" : "\n" + errors));
 }
@@ -84,7 +94,12 @@ void add_topo_devices(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInpu
   nics.add_option("--numa", nic_options->numa, "For the memory of this NUMA node")
       ->type_name("N")
       ->check(CLI::Range(0, 4095));
+  nics.add_flag("--json", nic_options->json, "Print it as JSON");
   add_from_option(nics, *input);
+  nics.footer(
+      "Examples:\n"
+      "  fairway topo nics                            every port: a rail or not, and why\n"
+      "  fairway topo nics --gpu 3                    the NICs for GPU3, best first");
   tool.on_run(nics, [&tool, input, nic_options] { return run_nics(tool, *input, *nic_options); });
 
   CLI::App& hca =
@@ -92,6 +107,7 @@ void add_topo_devices(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInpu
   auto name = std::make_shared<std::string>();
   hca.add_option("NAME", *name, "The device, such as mlx5_0 (default: all)");
   add_from_option(hca, *input);
+  hca.footer("Example:\n  fairway topo hca mlx5_0");
   tool.on_run(hca, [&tool, input, name] { return run_hca(tool, *input, *name); });
 }
 

@@ -58,6 +58,7 @@ void add_topo_files(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>
   snapshot.add_flag("--keep-identities", snapshot_options->keep_identities,
                     "Keep serial numbers, GUIDs, MACs, addresses and the host's name, which are scrubbed otherwise");
   add_from_option(snapshot, *input);
+  snapshot.footer("Example:\n  fairway topo snapshot host.json");
   tool.on_run(snapshot, [&tool, input, snapshot_options] { return run_snapshot(tool, *input, *snapshot_options); });
 
   CLI::App& exporter = tool.add_below(topo, "export", "Write the machine for NCCL (NCCL_TOPO_FILE)");
@@ -67,13 +68,17 @@ void add_topo_files(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>
       ->type_name("FILE")
       ->check(no_empty_name());
   add_from_option(exporter, *input);
-  exporter.footer("What the format cannot say of this machine is listed on stderr.");
+  exporter.footer(
+      "What the format cannot say of this machine is listed on stderr.\n"
+      "Example:\n"
+      "  fairway topo export nccl -o topo.xml; NCCL_TOPO_FILE=topo.xml ./job");
   tool.on_run(exporter, [&tool, input, export_options] { return run_export(tool, *input, *export_options); });
 
   CLI::App& catalog = tool.add_below(topo, "catalog",
                                      "Print the generations of PCIe, NVLink, InfiniBand and their rates, with sources");
   auto as_json = std::make_shared<bool>(false);
   catalog.add_flag("--json", *as_json, "Print it as JSON");
+  catalog.footer("Example:\n  fairway topo catalog | grep NVLink");
   tool.on_run(catalog, [&tool, as_json] {
     return tool.print(*as_json ? topology::catalogue_json() : topology::catalogue_text());
   });

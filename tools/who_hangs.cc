@@ -100,12 +100,15 @@ void add_who_hangs(Tool& tool) {
   command.add_option("--after", options->after, "Seconds that a rank must have waited")
       ->check(number_in(0.0, 1e6))
       ->capture_default_str();
-  command.add_option("--watch", options->watch, "Repeat for so many seconds, until a rank hangs")
+  command.add_option("--watch", options->watch, "Repeat for so many seconds, until a rank hangs (default: look once)")
       ->check(number_in(0.0, 1e6));
   command.add_flag("--all", options->all, "Print where every rank is, too");
   command.add_flag("--json", options->json, "Print where every rank is, and who hangs, as JSON");
   command.footer(
-      "It reads what your ranks on this host publish in /dev/shm, and does not disturb them. Exit 1: a rank hangs.");
+      "It reads what your ranks on this host publish in /dev/shm, and does not disturb them. Exit 1: a rank hangs.\n"
+      "Examples:\n"
+      "  fairway who-hangs --all                      where every rank is, too\n"
+      "  fairway who-hangs --watch 3600 --after 30    until one has kept the others waiting for half a minute");
   tool.on_run(command, [&tool, options] { return run_who_hangs(tool, *options); });
 }
 

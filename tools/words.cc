@@ -26,6 +26,15 @@ Status no_size(std::string_view text) {
                       text)};
 }
 
+// 10Gb, 8kb: elsewhere a small b is of bits, and who writes it of a size means bits as often as bytes.
+Status bits(std::string_view text) {
+  const std::string number(text.substr(0, text.find_first_not_of("0123456789.")));
+  const std::string unit(text.substr(number.size(), text.size() - number.size() - 1));
+  return {ErrorCode::invalid_argument,
+          fmt::format("'{}' is in bits: say {}{}B for bytes{}", text, number, unit,
+                      unit.size() == 1 ? fmt::format(", or {}{}", number, unit) : std::string())};
+}
+
 // The factor of a unit; none if it is not a unit.
 std::optional<double> scale_of(std::string unit) {
   std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -170,6 +179,7 @@ Result<std::uint64_t> parse_size(std::string_view text) {
   if (error != std::errc() || text.front() == '-') return no_size(text);
   const auto scale = scale_of(std::string(end, text.data() + text.size()));
   if (!scale) return no_size(text);
+  if (text.ends_with('b') && !text.ends_with("ib")) return bits(text);
   const double bytes = number * *scale;
   if (!(bytes >= 1) || bytes > kMostBytes || std::floor(bytes) != bytes) return no_size(text);
   return static_cast<std::uint64_t>(bytes);
@@ -230,13 +240,32 @@ CLI::Validator memory_name() {
   return check(wrong_memory);
 }
 
-void add_memories(CLI::App& command, std::string& from, std::string& to) {
+void was_called(CLI::App& command, const char* old, const std::string& now) {
+  const auto refuse = [old = std::string(old), now](const std::string&) {
+    throw CLI::ValidationError(old, "is called " + now + " now");
+  };
+  command.add_option_function<std::string>(old, refuse)->group("");
+}
+
+void add_memories(CLI::App& command, std::string& local, std::string& remote) {
   const auto add = [&](const char* flag, std::string& memory, std::string sentence) {
     if (!memory.empty()) sentence += " (default: " + memory + ")";
     command.add_option(flag, memory, sentence)->type_name("MEMORY")->check(memory_name());
   };
-  add("--from", from, std::string("Memory of this process: ") + kMemoryNames);
-  add("--to", to, "Memory of the other process");
+  add("--local", local, std::string("Memory of this process: ") + kMemoryNames);
+  add("--remote", remote, "Memory of the other process");
+  was_called(command, "--to", "--remote");
+}
+
+void add_recorded_machine(CLI::App& command, std::string& from, const std::string& sentence) {
+  command
+      .add_option("--from", from,
+                  sentence.empty() ? "A recorded machine, whatever `fairway topo --from` reads, from which expected "
+                                     "rates are computed (default: inspect this one)"
+                                   : sentence)
+      ->type_name("FILE")
+      ->check(no_empty_name());
+  was_called(command, "--machine", "--from");
 }
 
 CLI::Validator number_in(double least, double most) {

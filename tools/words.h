@@ -10,7 +10,7 @@
 #include "fairway/status.h"
 
 // Arguments that every command reads the same way: sizes, names of a closed set, lists of either, paths (--via) and
-// memories (--from, --to).
+// memories (--local, --remote), recorded machines (--from).
 namespace fairway::tool {
 
 // Bytes: "8", "4K", "4KiB" (both 4096), "4KB" (4000), "1.5M", "1T"; upper or lower case. K, M, G, T and P are powers of
@@ -50,7 +50,11 @@ CLI::Validator via_word(Via what);
 CLI::Validator memory_name();
 inline constexpr const char* kMemoryNames =
     "host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed";
-void add_memories(CLI::App& command, std::string& from, std::string& to);  // --from, --to
+// An option as it was called: refused with the name that it has now.
+void was_called(CLI::App& command, const char* old, const std::string& now);
+void add_memories(CLI::App& command, std::string& local, std::string& remote);  // --local, --remote
+// --from: a recorded machine, from which expected rates are computed. What `snapshot_of()` gives is what engines read.
+void add_recorded_machine(CLI::App& command, std::string& from, const std::string& sentence = {});
 
 // A number within limits; "nan" is none.
 CLI::Validator number_in(double least, double most);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares PyTorch's symmetric memory between two GPUs, in turns, with `fairway bench --from gpu:0 --to gpu:1`.
+"""Compares PyTorch's symmetric memory between two GPUs, in turns, with `fairway bench --local gpu:0 --remote gpu:1`.
 
   bench/nccl/symmetric.py [--turns 3] [--json FILE]     needs PyTorch and two GPUs that reach each other
 Prints microseconds per transfer, medians over the turns:
@@ -127,7 +127,7 @@ def fairway(program, seconds):
     rows = {size: {"bytes": size} for size in SIZES}
     for operations, depth, names in (("write,notify", 1, {"write": "write", "notify": "told"}),
                                      ("write", 8, {"write": "depth 8"})):
-        command = [program, "bench", "--from", "gpu:0", "--to", "gpu:1", "--via", "cuda", "--operation", operations, "--depth", str(depth),
+        command = [program, "bench", "--local", "gpu:0", "--remote", "gpu:1", "--via", "cuda", "--operation", operations, "--depth", str(depth),
                    "--size", ",".join(map(str, SIZES)), "--seconds", str(seconds), "--json", "-"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=240)
         if done.returncode != 0:

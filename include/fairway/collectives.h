@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -89,7 +90,9 @@ struct Collective {
   Blocks send = {};     // all_to_allv; borrowed for the call that starts it
   Blocks receive = {};  // all_to_allv; send.counts[i] here equals receive.counts[rank] at rank i
   Algorithm algorithm = Algorithm::automatic;
-  Timeout timeout{0};  // for this operation; 0: CommunicatorOptions::timeout
+  // For this operation; none: CommunicatorOptions::timeout. As everywhere, 0 or less has passed: the operation ends at
+  // once, and with it the communicator.
+  std::optional<Timeout> timeout = {};
   // The same bits for the same ranks and values, whatever the size, the algorithm and the pieces: each element is
   // combined in the order of ranks. It leaves one_shot and direct, so much data on many ranks takes longer.
   bool reproducible = false;
@@ -242,23 +245,25 @@ class FAIRWAY_API Communicator {
   Status stream_run(const Collective& operation, void* stream);
   // The same of messages, which only their two ranks call: a group travels at once. The pair's streams meet in the
   // order of their first message, and the messages of a stream one after the other; both ranks name the same size.
-  Status stream_messages(std::span<const StreamMessage> group, void* stream, Timeout timeout = Timeout{0});
+  Status stream_messages(std::span<const StreamMessage> group, void* stream, std::optional<Timeout> timeout = {});
   // Ok, or how an operation on a stream has failed, as far as this rank knows: look once the stream has ended, and with
   // Progress::caller now and then before, so that kernels end soon after a rank has died.
   Status stream_status();
 
   // Messages between two ranks, apart from the collectives: matched by (rank, tag), in order. The memory is borrowed
   // until the message has ended. The receiver names at least the message's size; `received`, if not null, gets it.
-  // truncated: the message is longer; deadline_exceeded: the timeout, from the start on, has passed.
-  Status send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0, Timeout timeout = Timeout{0});
+  // truncated: the message is longer; deadline_exceeded: the timeout (none: the communicator's own), from the start on,
+  // has passed.
+  Status send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0,
+              std::optional<Timeout> timeout = {});
   Status receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag = 0, std::size_t* received = nullptr,
-                 Timeout timeout = Timeout{0});
+                 std::optional<Timeout> timeout = {});
   // The same, asynchronous: a group of messages is started, then each waited for, in any order; test() and wait() are
   // as for operations. Those that have not ended when the communicator does are taken back.
   Result<MessageId> start_send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0,
-                               Timeout timeout = Timeout{0});
+                               std::optional<Timeout> timeout = {});
   Result<MessageId> start_receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag = 0,
-                                  Timeout timeout = Timeout{0});
+                                  std::optional<Timeout> timeout = {});
   bool test(MessageId message);
   Status wait(MessageId message, std::size_t* received = nullptr);
 

@@ -78,7 +78,7 @@ class FAIRWAY_API Engine {
   // be started).
   static Result<Engine> open(const EngineOptions& options);
 
-  Engine(Engine&&) noexcept;
+  Engine(Engine&&) noexcept;  // what was moved from answers `closed` to every call
   Engine& operator=(Engine&&) noexcept;
   ~Engine();  // close()
 
@@ -165,7 +165,14 @@ class FAIRWAY_API Engine {
     return read(peer, Layout(extent), options);
   }
   Result<TransferId> send(PeerId peer, std::uint64_t tag, const Slice& from, const RequestOptions& options = {});
+  // An empty PeerId: a message of any peer; Completion::peer says whose it was. It keeps its place among the receives
+  // of each peer. At most 1,024 may wait for a message, then queue_full. Without `after`.
   Result<TransferId> receive(PeerId peer, std::uint64_t tag, const Slice& into, const RequestOptions& options = {});
+  // The same with a message in several pieces: Request::layout says which. The list is borrowed until completion.
+  Result<TransferId> send(PeerId peer, std::uint64_t tag, std::span<const Extent> from,
+                          const RequestOptions& options = {});
+  Result<TransferId> receive(PeerId peer, std::uint64_t tag, std::span<const Extent> into,
+                             const RequestOptions& options = {});
   // Finds the message that the next receive of this tag from its peer would take, and takes nothing: of that peer, or
   // of any with an empty PeerId. receive(found.peer, tag, ...) then takes it, unless another thread's receive does
   // first. A message for which a receive waits is not found. Waits until there is one; timed_out: there is none. Any

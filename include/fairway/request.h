@@ -86,6 +86,7 @@ struct Completion {
   std::uint64_t bytes = 0;      // moved; for a receive, the message's length
   std::uint64_t old_value = 0;  // atomics: the value before the operation
   void* user_data = nullptr;    // the request's own
+  PeerId peer = {};             // of a receive: whose message it is; none: it was of any peer, and ended without one
 };
 
 // How the caller gets the completion of a transfer.
@@ -124,8 +125,10 @@ enum class Operation : std::uint8_t { write, read, send, receive, fetch_add, com
 // A transfer to start. The operation says which members are used.
 struct Request {
   Operation operation = Operation::write;
-  PeerId peer = {};
-  Layout layout = {};          // write, read; send and receive take a single Extent's local slice
+  PeerId peer = {};            // none, of a receive: any
+  // write, read; send and receive take the local side of one Extent, or of a list: a message is the bytes of its pieces
+  // in their order, on each side as it likes. A list has at most 1,024, of host memory; a receive's 64 MiB together.
+  Layout layout = {};
   RemoteAddress target = {};   // fetch_add, compare_swap: 8-byte aligned
   std::uint64_t operand = 0;   // fetch_add: addend; compare_swap: the new value
   std::uint64_t expected = 0;  // compare_swap

@@ -144,7 +144,7 @@ void stream_run(Group& group, const std::shared_ptr<PyCall>& of, std::uintptr_t 
 
 void stream_messages(Group& group, const MessageTuples& messages, std::optional<double> timeout,
                      std::uintptr_t stream) {
-  const Timeout limit = limit_of(timeout);
+  const auto limit = limit_of(timeout);
   group.in_turn([=, all = messages_of(messages)](
                     Communicator& c) { return c.stream_messages(all, reinterpret_cast<void*>(stream), limit); },
                 true);

@@ -139,7 +139,7 @@ py::object result_of(const Job& job);
 using MessageTuples = std::vector<std::tuple<std::uintptr_t, std::size_t, int, bool>>;
 std::vector<StreamMessage> messages_of(const MessageTuples& messages);
 // Of an operation, in seconds; none: the communicator's.
-Timeout limit_of(std::optional<double> seconds);
+std::optional<Timeout> limit_of(std::optional<double> seconds);
 void bind_collectives(py::module_& module);
 
 }  // namespace fairway::python

@@ -102,8 +102,8 @@ std::vector<StreamMessage> messages_of(const MessageTuples& messages) {
   return all;
 }
 
-Timeout limit_of(std::optional<double> seconds) {
-  return seconds ? std::max(timeout_of(seconds), Timeout{1}) : Timeout{0};
+std::optional<Timeout> limit_of(std::optional<double> seconds) {
+  return seconds ? std::optional(timeout_of(seconds)) : std::nullopt;
 }
 
 }  // namespace fairway::python

@@ -15,6 +15,7 @@ namespace fairway::c {
 
 // Converts a call of the caller's version, which is not null. `out` borrows what it points at, and its blocks have
 // `size` elements.
+std::optional<Timeout> own_timeout_of(std::int64_t timeout_us);  // FAIRWAY_OWN_TIMEOUT: none
 Status read_collective(const fairway_collective* caller, int size, Collective& out);
 Status read_communicator_options(const fairway_communicator_options* given, CommunicatorOptions& out);
 Status read_addresses(const char* const* addresses, std::size_t count, std::vector<std::string>& out);

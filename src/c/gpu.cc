@@ -88,7 +88,7 @@ FAIRWAY_API fairway_code fairway_communicator_stream_messages(fairway_communicat
       return {ErrorCode::invalid_argument, "data, size_bytes, peers or receives is null"};
     std::vector<StreamMessage> all(count);
     for (size_t i = 0; i < count; ++i) all[i] = {data[i], size_bytes[i], peers[i], receives[i] != 0};
-    return group.stream_messages(all, stream, Timeout(timeout_us));
+    return group.stream_messages(all, stream, own_timeout_of(timeout_us));
   });
 }
 FAIRWAY_API fairway_code fairway_communicator_stream_status(fairway_communicator* communicator, fairway_error** error) {

@@ -33,6 +33,10 @@ std::span<const std::size_t> ranks_of(const std::size_t* first, int size) {
 
 namespace fairway::c {
 
+std::optional<Timeout> own_timeout_of(std::int64_t timeout_us) {
+  return timeout_us == FAIRWAY_OWN_TIMEOUT ? std::nullopt : std::optional(timeout_of(timeout_us));
+}
+
 Status read_collective(const fairway_collective* caller, int size, Collective& out) {
   fairway_collective in;
   fairway_collective_init(&in);
@@ -47,7 +51,7 @@ Status read_collective(const fairway_collective* caller, int size, Collective& o
   out.root = in.root;
   out.send = {ranks_of(in.send_counts, size), ranks_of(in.send_offsets, size)};
   out.receive = {ranks_of(in.receive_counts, size), ranks_of(in.receive_offsets, size)};
-  out.timeout = timeout_of(in.timeout_us);
+  out.timeout = own_timeout_of(in.timeout_us);
   out.reproducible = in.reproducible != 0;
   out.local_completion = in.local_completion != 0;
   out.custom = {in.combine, in.combine_context, in.element_bytes};
@@ -84,6 +88,7 @@ FAIRWAY_API void fairway_collective_init(fairway_collective* out) {
   out->type = static_cast<int32_t>(defaults.type);
   out->reduction = static_cast<int32_t>(defaults.reduction);
   out->algorithm = static_cast<int32_t>(defaults.algorithm);
+  out->timeout_us = FAIRWAY_OWN_TIMEOUT;
   out->factor = defaults.factor;
 }
 
@@ -168,14 +173,15 @@ FAIRWAY_API fairway_code fairway_communicator_chosen(const fairway_communicator*
 FAIRWAY_API fairway_code fairway_communicator_send(fairway_communicator* communicator, const void* data,
                                                    size_t size_bytes, int32_t to, uint32_t tag, int64_t timeout_us,
                                                    fairway_error** error) {
-  return with_group(communicator, error,
-                    [&](Communicator& group) { return group.send(data, size_bytes, to, tag, timeout_of(timeout_us)); });
+  return with_group(communicator, error, [&](Communicator& group) {
+    return group.send(data, size_bytes, to, tag, own_timeout_of(timeout_us));
+  });
 }
 FAIRWAY_API fairway_code fairway_communicator_receive(fairway_communicator* communicator, void* data, size_t size_bytes,
                                                       int32_t from, uint32_t tag, size_t* received, int64_t timeout_us,
                                                       fairway_error** error) {
   return with_group(communicator, error, [&](Communicator& group) {
-    return group.receive(data, size_bytes, from, tag, received, timeout_of(timeout_us));
+    return group.receive(data, size_bytes, from, tag, received, own_timeout_of(timeout_us));
   });
 }
 
@@ -186,7 +192,7 @@ FAIRWAY_API fairway_code fairway_communicator_start_send(fairway_communicator* c
       communicator, error,
       [&](Communicator& group) -> Status {
         *message = 0;
-        const auto started = group.start_send(data, size_bytes, to, tag, timeout_of(timeout_us));
+        const auto started = group.start_send(data, size_bytes, to, tag, own_timeout_of(timeout_us));
         if (started) *message = started->number;
         return started.status();
       },
@@ -200,7 +206,7 @@ FAIRWAY_API fairway_code fairway_communicator_start_receive(fairway_communicator
       communicator, error,
       [&](Communicator& group) -> Status {
         *message = 0;
-        const auto started = group.start_receive(data, size_bytes, from, tag, timeout_of(timeout_us));
+        const auto started = group.start_receive(data, size_bytes, from, tag, own_timeout_of(timeout_us));
         if (started) *message = started->number;
         return started.status();
       },

@@ -26,12 +26,17 @@ RemoteAddress place_of(const fairway_remote_address& in) {
   return {id<RemoteRegionId>(in.region), in.offset};
 }
 
+// A receive's peer is where an atomic's old value is: the struct keeps its size.
+constexpr std::uint64_t word_of(PeerId peer) {
+  return std::uint64_t{peer.generation} << 32 | peer.slot;
+}
+
 fairway_completion completion_of(const Completion& done, void* user_data) {
   return {id<fairway_transfer>(done.id),
           static_cast<fairway_code>(done.status.code()),
           make_error(done.status),
           done.bytes,
-          done.old_value,
+          done.peer ? word_of(done.peer) : done.old_value,
           user_data};
 }
 
@@ -177,6 +182,11 @@ FAIRWAY_API fairway_code fairway_submit(fairway_engine* engine, const fairway_re
 }
 FAIRWAY_API int32_t fairway_writable(fairway_engine* engine) {
   return engine != nullptr && engine->engine.writable() ? 1 : 0;
+}
+
+FAIRWAY_API fairway_peer fairway_completion_peer(const fairway_completion* completion) {
+  if (completion == nullptr) return {};
+  return {static_cast<std::uint32_t>(completion->old_value), static_cast<std::uint32_t>(completion->old_value >> 32)};
 }
 
 FAIRWAY_API fairway_code fairway_probe(fairway_engine* engine, fairway_peer peer, uint64_t tag, int64_t timeout_us,

@@ -17,7 +17,7 @@ constexpr std::uint8_t kLeaves = 1, kAborts = 2;
 struct AlarmFrame {
   std::uint64_t magic = 0;
   std::uint64_t operation = 0;
-  std::int32_t rank = -1;
+  std::int32_t rank = -1, by = -1;
   std::uint8_t code = 0;
   std::uint8_t leaves = 0;
   std::uint16_t text_bytes = 0;
@@ -134,6 +134,7 @@ std::optional<Alarm> Alarms::arrived(int rank, const Completion& completion) {
   }
   alarm.aborts = frame.leaves == kAborts;
   alarm.rank = frame.rank >= 0 && frame.rank < lanes_.size() ? frame.rank : -1;
+  alarm.by = frame.by >= 0 && frame.by < lanes_.size() ? frame.by : rank;
   alarm.operation = frame.operation;
   alarm.code = static_cast<ErrorCode>(frame.code);
   alarm.phase.assign(frame.phase, strnlen(frame.phase, sizeof frame.phase));
@@ -156,19 +157,33 @@ void Alarms::raise_beside(const Alarm& alarm) {
   send(alarm, receives_.size(), to, left_beside_);
 }
 
-void Alarms::send(const Alarm& alarm, std::size_t slot, const std::vector<int>& to, std::vector<TransferId>& left) {
+void Alarms::pass_on(const Alarm& alarm, int rank) {
   if (!region_.id) return;
+  const auto slot = static_cast<std::size_t>(lanes_.rank());
+  write(alarm, slot);
+  const auto id = lanes_.engine().send(peer(rank), tag_, {region_.id, slot * kBytes, sizeof(AlarmFrame)});
+  if (id) left_.push_back(*id);
+  (void)lanes_.engine().poll({});
+}
+
+void Alarms::write(const Alarm& alarm, std::size_t slot) {
   AlarmFrame frame;
   frame.magic = kMagic;
   frame.operation = alarm.operation;
   frame.rank = alarm.rank;
+  frame.by = alarm.by >= 0 ? alarm.by : lanes_.rank();
   frame.code = static_cast<std::uint8_t>(alarm.code);
   frame.leaves = alarm.aborts ? kAborts : alarm.leaves ? kLeaves : 0;
   frame.text_bytes = static_cast<std::uint16_t>(std::min(alarm.text.size(), sizeof frame.text));
   std::memcpy(frame.text, alarm.text.data(), frame.text_bytes);
   std::memcpy(frame.phase, alarm.phase.data(), std::min(alarm.phase.size(), sizeof frame.phase));
+  std::memcpy(region_.address + slot * kBytes, &frame, sizeof frame);
+}
+
+void Alarms::send(const Alarm& alarm, std::size_t slot, const std::vector<int>& to, std::vector<TransferId>& left) {
+  if (!region_.id) return;
+  write(alarm, slot);
   const std::uint64_t at = slot * kBytes;
-  std::memcpy(region_.address + at, &frame, sizeof frame);
   const Time end = Clock::now() + std::chrono::milliseconds(100);
   std::deque<TransferId> sends;
   const auto end_first = [&] {
@@ -179,11 +194,11 @@ void Alarms::send(const Alarm& alarm, std::size_t slot, const std::vector<int>& 
     if (lanes_.engine().wait(send, Timeout{0}).status().code() == ErrorCode::timed_out) left.push_back(send);
   };
   for (const int rank : to) {
-    auto id = lanes_.engine().send(peer(rank), tag_, {region_.id, at, sizeof frame});
+    auto id = lanes_.engine().send(peer(rank), tag_, {region_.id, at, sizeof(AlarmFrame)});
     // The engine has room for fewer at a time than there are ranks: the next one takes the place of the first.
     while (!id && id.status().code() == ErrorCode::queue_full && !sends.empty()) {
       end_first();
-      id = lanes_.engine().send(peer(rank), tag_, {region_.id, at, sizeof frame});
+      id = lanes_.engine().send(peer(rank), tag_, {region_.id, at, sizeof(AlarmFrame)});
     }
     if (id) sends.push_back(*id);
   }

@@ -18,6 +18,7 @@ struct Alarm {
   bool leaves = false;  // the sender leaves the communicator; with `code` ok nothing is wrong
   std::string phase, text;
   bool aborts = false;  // the sender leaves it, and ends it
+  int by = -1;          // who found it
 };
 
 // One receive from every other rank waits for an alarm. It fails as soon as the engine knows that the rank is gone, so
@@ -39,7 +40,9 @@ class Alarms {
   void set_gone(int rank, const Status& why);
   // Tells every other rank, and waits a moment for what it wrote to go.
   void raise(const Alarm& alarm);
-  // The same once, by any thread, beside one that uses the others.
+  // Tells one rank, and does not wait.
+  void pass_on(const Alarm& alarm, int rank);
+  // As raise(), once, by any thread, beside one that uses the others.
   void raise_beside(const Alarm& alarm);
 
  private:
@@ -47,6 +50,7 @@ class Alarms {
 
   Status check_room();
   // `left`: those that could not be taken back in time: their slot of the engine is collected in close().
+  void write(const Alarm& alarm, std::size_t slot);
   void send(const Alarm& alarm, std::size_t slot, const std::vector<int>& to, std::vector<TransferId>& left);
   std::optional<Alarm> arrived(int rank, const Completion& completion);
   [[nodiscard]] PeerId peer(int rank) const { return lanes_.members()[static_cast<std::size_t>(rank)].peer; }

@@ -123,7 +123,6 @@ Status check(const Collective& call, int rank, int size) {
   if (combines(call.kind) && call.reduction == Reduction::custom)
     if (Status status = check_custom(call); !status) return status;
   if (Status status = check_factor(call); !status) return status;
-  if (call.timeout.count() < 0) return invalid("timeout is negative");
   if (is_rooted(call.kind) && (call.root < 0 || call.root >= size))
     return invalid(fmt::format("root {} is no rank of 0 to {}", call.root, size - 1));
   const std::uint64_t most = (std::uint64_t{1} << 62) / width_of(call) / static_cast<std::uint64_t>(size);

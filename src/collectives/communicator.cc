@@ -43,7 +43,8 @@ Status Communicator::deregister_window(WindowId window) {
 Status Communicator::stream_run(const Collective& operation, void* stream) {
   return state_->gpu.run(operation, stream);
 }
-Status Communicator::stream_messages(std::span<const StreamMessage> group, void* stream, Timeout timeout) {
+Status Communicator::stream_messages(std::span<const StreamMessage> group, void* stream,
+                                     std::optional<Timeout> timeout) {
   return state_->gpu.run_messages(group, stream, timeout);
 }
 Status Communicator::stream_status() {
@@ -90,13 +91,13 @@ Result<std::string> Communicator::measure(std::size_t most_bytes, bool compare) 
 using collectives::Messages;
 
 Result<MessageId> Communicator::start_send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag,
-                                           Timeout timeout) {
+                                           std::optional<Timeout> timeout) {
   if (state_->aborted) return state_->check_open().with_context("send");
   return state_->messages.start(
       {Messages::Way::send, const_cast<void*>(data), size_bytes, to, tag, state_->timeout_of(timeout)});
 }
 Result<MessageId> Communicator::start_receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag,
-                                              Timeout timeout) {
+                                              std::optional<Timeout> timeout) {
   if (state_->aborted) return state_->check_open().with_context("receive");
   return state_->messages.start({Messages::Way::receive, data, size_bytes, from, tag, state_->timeout_of(timeout)});
 }
@@ -107,12 +108,13 @@ Status Communicator::wait(MessageId message, std::size_t* received) {
   return state_->messages.wait(message, received);
 }
 
-Status Communicator::send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag, Timeout timeout) {
+Status Communicator::send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag,
+                          std::optional<Timeout> timeout) {
   const auto id = start_send(data, size_bytes, to, tag, timeout);
   return id ? wait(*id) : id.status();
 }
 Status Communicator::receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag, std::size_t* received,
-                             Timeout timeout) {
+                             std::optional<Timeout> timeout) {
   const auto id = start_receive(data, size_bytes, from, tag, timeout);
   return id ? wait(*id, received) : id.status();
 }

@@ -243,18 +243,16 @@ Status GpuCalls::run(const Collective& call, void* stream) {
   if (Status status = may_enqueue(); !status) return status;
   const auto refused = [&](const Status& why) { return why.with_context(to_string(call.kind)); };
   if (Status status = check_call(call); !status) return refused(status);
-  const Timeout timeout = call.timeout.count() == 0 ? parts_.options.timeout : call.timeout;
-  if (Status status = launch(call, timeout, stream); !status) return refused(status);
+  if (Status status = launch(call, timeout_of(call.timeout), stream); !status) return refused(status);
   ++parts_.started;
   return on_gpus_->ends_at(stream);
 }
 
-Status GpuCalls::run_messages(std::span<const StreamMessage> group, void* stream, Timeout timeout) {
+Status GpuCalls::run_messages(std::span<const StreamMessage> group, void* stream, std::optional<Timeout> timeout) {
   if (Status status = may_enqueue(); !status) return status;
   const auto refused = [](const Status& why) { return why.with_context("stream_messages"); };
   if (!by_nccl_->options().messages)
     return refused({ErrorCode::invalid_argument, "call use_gpu() with GpuOptions::messages on every rank"});
-  if (timeout.count() < 0) return refused({ErrorCode::invalid_argument, "timeout is negative"});
   for (const StreamMessage& message : group) {
     if (message.peer < 0 || message.peer >= size() || message.peer == rank())
       return refused(
@@ -264,8 +262,7 @@ Status GpuCalls::run_messages(std::span<const StreamMessage> group, void* stream
       return refused(status);
   }
   // Other ranks do not count them, so it is as of the next operation that one fails.
-  return refused(further_->launch_messages(group, parts_.started + 1,
-                                           timeout.count() == 0 ? parts_.options.timeout : timeout, stream));
+  return refused(further_->launch_messages(group, parts_.started + 1, timeout_of(timeout), stream));
 }
 
 Status GpuCalls::launch(const Collective& call, Timeout timeout, void* stream) {

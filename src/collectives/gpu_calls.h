@@ -49,7 +49,7 @@ class GpuCalls {
   Result<WindowId> register_window(void* memory, std::uint64_t size_bytes);
   Status deregister_window(WindowId window);
   Status run(const Collective& call, void* stream);
-  Status run_messages(std::span<const StreamMessage> group, void* stream, Timeout timeout);
+  Status run_messages(std::span<const StreamMessage> group, void* stream, std::optional<Timeout> timeout);
   Status status();
   [[nodiscard]] std::string explain(const Collective& call, bool captured) const;
   // Null: use_gpu() was not called.
@@ -74,6 +74,9 @@ class GpuCalls {
   Status may_enqueue();
   [[nodiscard]] Status check_call(const Collective& call) const;
   Status launch(const Collective& call, Timeout timeout, void* stream);
+  [[nodiscard]] Timeout timeout_of(std::optional<Timeout> asked) const {
+    return asked.value_or(parts_.options.timeout);
+  }
   [[nodiscard]] std::string why_gone(int member) const;
   [[nodiscard]] std::string what_failed(const gpu::Report& report) const;
   Status give_up(const NcclFailure& failure);

@@ -32,7 +32,6 @@ Status Messages::check(const Message& message) const {
   if (message.other < 0 || message.other >= lanes_.size() || message.other == lanes_.rank())
     return invalid(fmt::format("rank {} is not another rank of 0 to {}", message.other, lanes_.size() - 1));
   if (message.data == nullptr && message.size_bytes != 0) return invalid("data is null");
-  if (message.timeout.count() < 0) return invalid("timeout is negative");
   if (started_.size() >= kMostStarted)
     return {ErrorCode::resource_exhausted, fmt::format("{} messages were started and not waited for", kMostStarted)};
   return {};
@@ -43,6 +42,11 @@ Result<MessageId> Messages::start(const Message& message) {
   if (Status status = check(message); !status) return status.with_context(what);
   Engine& engine = lanes_.engine();
   Started one{.way = message.way, .other = message.other, .transfer = {}, .region = {}, .deadline = {}};
+  if (message.timeout.count() <= 0) {
+    end(one, {ErrorCode::deadline_exceeded, "its timeout had passed when it was started"});
+    started_.emplace(++last_, std::move(one));
+    return MessageId{last_};
+  }
   if (message.size_bytes != 0) {
     auto made = engine.register_memory(message.data, message.size_bytes, Access::none);
     if (!made) return made.status().with_context(what);

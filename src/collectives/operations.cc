@@ -39,7 +39,7 @@ std::uint64_t Communicator::State::piece_of(const Collective& call) const {
 // An operation like the last one is the last one once more: nothing is chosen or laid out again.
 Result<std::unique_ptr<Running>> Communicator::State::prepare(const Collective& call) {
   if (spare_ && spare_->has_shape_of(call)) {
-    bool again = spare_->has_memory_of(call) && call.timeout.count() >= 0;
+    bool again = spare_->has_memory_of(call);
     if (!again) {
       if (Status status = check(call, rank(), size()); !status) return status.with_context(to_string(call.kind));
       again = lies_in_place(call, rank(), size()) == spare_->is_in_place();
@@ -152,6 +152,8 @@ void Communicator::State::step(bool may_wait) {
   if (aborted.load(std::memory_order_relaxed)) return (void)hear();
   Running& running = *queue_.front();
   if (!running.begun) {
+    if (timeout_of(running.timeout()).count() <= 0)
+      return fail(running, {rank(), {ErrorCode::deadline_exceeded, "its timeout had passed when this rank called it"}});
     begin(running);
     if ((lanes.any_mapped() || running.is_local()) && !look_before(running)) return;
     if (heard_ && !hear(running.number())) return;
@@ -306,10 +308,24 @@ Status Communicator::State::hear(std::uint64_t operation) {
   }
   if (auto alarm = alarms.look(); alarm && (!heard_ || alarm->operation < heard_->operation)) heard_ = std::move(alarm);
   if (!heard_ || heard_->operation > operation) return {};
-  Status status(heard_->code, heard_->text);
-  if (heard_->rank >= 0) status = status.with_peer(name_of(heard_->rank));
-  end({heard_->rank, heard_->operation, heard_->phase, status});
+  end(failure_of(*heard_));
   return failure.status;
+}
+
+// A rank that another one hears nothing of may live, where one direction between them is cut. This one hears it,
+// perhaps, and tells it, since who found it cannot; and it says so of itself.
+CollectiveFailure Communicator::State::failure_of(const Alarm& alarm) {
+  const bool lost = alarm.code == ErrorCode::peer_dead && alarm.by != alarm.rank;
+  if (lost && alarm.rank == rank())
+    return {rank(), alarm.operation, alarm.phase,
+            Status(ErrorCode::link_failed,
+                   fmt::format("this rank lives, but {} hears nothing of it: what it sends there does not arrive: {}",
+                               name_of(alarm.by), alarm.text))
+                .with_peer(name_of(alarm.by))};
+  if (lost && alarm.rank >= 0 && alarms.gone(alarm.rank)) alarms.pass_on(alarm, alarm.rank);
+  Status status(alarm.code, alarm.text);
+  if (alarm.rank >= 0) status = status.with_peer(name_of(alarm.rank));
+  return {alarm.rank, alarm.operation, alarm.phase, std::move(status)};
 }
 
 // Another thread may be inside a call: it sees the word, and nothing here is its own.

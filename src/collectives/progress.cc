@@ -232,10 +232,10 @@ void add_rank(const std::filesystem::path& path, std::vector<RankProgress>& all)
 // Of a communicator of which nobody lives, once that is some time ago: nobody waits for those.
 void leave_out_long_dead(std::vector<RankProgress>& all) {
   constexpr double kLong = 600;  // seconds
-  std::set<std::uint64_t> living;
-  for (const RankProgress& one : all)
-    if (one.lives) living.insert(one.group);
-  std::erase_if(all, [&](const RankProgress& one) { return one.seconds > kLong && !living.contains(one.group); });
+  std::set<std::uint64_t> recent;
+  for (const RankProgress& one : all)  // of a stream in which it does not wait a rank knows no time
+    if (one.lives || (one.stream < 0 && one.seconds <= kLong)) recent.insert(one.group);
+  std::erase_if(all, [&](const RankProgress& one) { return !recent.contains(one.group); });
 }
 
 }  // namespace

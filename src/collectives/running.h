@@ -44,7 +44,7 @@ class Running {
 
   [[nodiscard]] std::uint64_t number() const { return header_.operation; }
   [[nodiscard]] CollectiveKind kind() const { return header_.kind; }
-  [[nodiscard]] Timeout timeout() const { return timeout_; }
+  [[nodiscard]] std::optional<Timeout> timeout() const { return timeout_; }
   // Its results are there; what it sent may still be on its way.
   [[nodiscard]] bool has_results() const { return next_ == schedule_.steps.size(); }
   [[nodiscard]] std::size_t steps() const { return schedule_.steps.size(); }
@@ -86,7 +86,7 @@ class Running {
   static constexpr std::uint64_t kSettles = 64U << 10;  // bytes that a connection takes at once
 
   Header header_;  // of every message
-  Timeout timeout_;
+  std::optional<Timeout> timeout_;
   const std::size_t width_;  // bytes of an element
   const CustomReduction custom_;
   double factor_;  // of a premul_sum

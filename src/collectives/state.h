@@ -71,6 +71,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   // An alarm of another rank ends the group, once this rank is in that operation: those before it end as they have for
   // the sender.
   Status hear(std::uint64_t operation = ~std::uint64_t{0});
+  CollectiveFailure failure_of(const collectives::Alarm& alarm);
   Status look_while_joining();
 
   [[nodiscard]] int size() const { return lanes.size(); }
@@ -78,7 +79,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   [[nodiscard]] const std::string& name_of(int member) const {
     return lanes.members()[static_cast<std::size_t>(member)].name;
   }
-  [[nodiscard]] Timeout timeout_of(Timeout asked) const { return asked.count() == 0 ? options.timeout : asked; }
+  [[nodiscard]] Timeout timeout_of(std::optional<Timeout> asked) const { return asked.value_or(options.timeout); }
 
   Engine& engine;
   const CommunicatorOptions options;

@@ -94,7 +94,9 @@ std::optional<Session::End> Session::on_frame(const Frame& frame, Time now) {
     case FrameType::goodbye: {
       const auto goodbye = Goodbye::read(frame.body);
       if (!goodbye) return protocol_violation(goodbye.status());
-      return End{{code_of(goodbye->reason), goodbye->text}, std::nullopt};
+      std::string text = goodbye->text;  // of a peer that ended the session: its words are of this process
+      if (goodbye->reason == Reason::stale) text = "it has declared this process dead: " + text;
+      return End{{code_of(goodbye->reason), std::move(text)}, std::nullopt};
     }
     default: break;
   }

@@ -86,11 +86,6 @@ std::string read_disk_free(const Output& output, const Gathered& to) {
     if (!size || !free) continue;
     to.facts.set("host.dev_shm.bytes", fmt::format("{:.0f}", *size), output.at(number));
     to.facts.set("host.dev_shm.free_bytes", fmt::format("{:.0f}", *free), output.at(number));
-    constexpr double kGib = 1 << 30;
-    if (*size < kGib && !to.machine.gpus.empty())
-      worry(to.facts, "host.dev_shm",
-            fmt::format("/dev/shm has {:.0f} MiB, less than NCCL and loaders need", *size / (1 << 20)),
-            output.at(number));
     gave = fmt::format("/dev/shm of {:.0f} MiB, {:.0f} MiB free", *size / (1 << 20), *free / (1 << 20));
   }
   if (gave.empty() && rows > 0) gave = fmt::format("{} file systems, /dev/shm not among them", rows);
@@ -116,6 +111,38 @@ std::string read_iommu_types(const Output& output, const Gathered& to) {
   return gave;
 }
 
+// The fastest of "Supported link modes:   100000baseCR4/Full", of one interface or several.
+std::string read_ethtool_modes(const Output& output, const Gathered& to) {
+  std::string gave;
+  std::string interface;
+  bool supported = false;
+  std::size_t number = 0;
+  double fastest = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    auto trimmed = text::trim(line);
+    if (trimmed.starts_with("Settings for ")) {
+      interface = text::quote(trimmed.substr(13, trimmed.ends_with(':') ? trimmed.size() - 14 : trimmed.npos));
+      fastest = 0;
+    }
+    if (const auto colon = trimmed.find(':'); colon != trimmed.npos) {
+      supported = trimmed.starts_with("Supported link modes:");
+      trimmed.remove_prefix(colon + 1);
+    }
+    if (!supported || interface.empty()) continue;
+    for (const auto word : text::words(trimmed)) {
+      const auto mbps = word.find("base") == word.npos ? std::nullopt : text::leading_double(word);
+      if (!mbps || *mbps <= fastest || *mbps > 1e8) continue;
+      fastest = *mbps;
+      const auto fact = fmt::format("net.{}.supported_gbps", interface);
+      to.facts.forget(fact);
+      to.facts.set(fact, fmt::format("{:g}", fastest / 1000), output.at(number));
+    }
+    if (fastest > 0) gave = fmt::format("link modes of up to {:g} Gb/s", fastest / 1000);
+  }
+  return gave;
+}
+
 // "NIC statistics:" and "     rx_discards_phy: 5512201". Whose it is, it does not say.
 std::string read_ethtool_statistics(const Output& output, const Gathered& to) {
   const auto interface = interface_of(output, to.machine);
@@ -133,11 +160,6 @@ std::string read_ethtool_statistics(const Output& output, const Gathered& to) {
     const auto name = std::string(text::trim(line.substr(0, colon)));
     if (!is_statistic_of_interest(name)) continue;
     to.facts.set(fmt::format("net.{}.stat.{}", interface, name), std::to_string(*value), output.at(number));
-    // Without its NIC no rule can judge it.
-    if (*value > 0 && !topology::find_interface(to.machine, interface))
-      worry(to.facts, "net." + interface,
-            fmt::format("{} of {} is {}, and no output says whose interface it is", name, interface, *value),
-            output.at(number));
     if (*value > 0 && grown.size() < 100) grown += fmt::format("{}{} {}", grown.empty() ? ": " : ", ", name, *value);
   }
   return all == 0 ? std::string() : fmt::format("{}: {} counters{}", interface, all, grown);

@@ -81,11 +81,13 @@ void read_modules(const std::string& root, Facts& facts) {
     for (const auto& peer : *peers)
       facts.set("kernel.memory_peers." + peer, "there", "/sys/kernel/mm/memory_peers/" + peer);
   }
+}
+
+void read_gpu_driver(const std::string& root, Facts& facts) {
   const auto driver = read_file(root + "/proc/driver/nvidia/version", 65536);
-  if (driver) {
-    facts.set("gpu.kernel_module", driver->find("Open Kernel Module") != std::string::npos ? "open" : "proprietary",
-              "/proc/driver/nvidia/version");
-  }
+  if (!driver) return;
+  facts.set("gpu.kernel_module", driver->find("Open Kernel Module") != std::string::npos ? "open" : "proprietary",
+            "/proc/driver/nvidia/version");
 }
 
 void read_huge_pages(const std::string& root, Facts& facts) {
@@ -146,6 +148,7 @@ void read_kernel_facts(const std::string& root, const topology::Machine& machine
   read_capabilities(root, facts);
   if (root.empty()) read_shm(facts);
   read_modules(root, facts);
+  read_gpu_driver(root, facts);
   read_huge_pages(root, facts);
   read_cpus(root, facts);
   read_interfaces(root, machine, facts);

@@ -81,14 +81,20 @@ class LogReader {
     } else if (has("DMAR: [DMA") || has("AMD-Vi: Event logged") || has("event: F_TRANSLATION")) {
       set(fmt::format("kernel.iommu_fault.{}", ++faults_), line);
       ++counts_["IOMMU faults"];
-      worry(to_.facts, "kernel.iommu_fault", "the kernel says IOMMU faults", output_.at(number_));
     } else if (has("AER: ") || has("PCIe Bus Error:")) {
-      about(line, "aer", "PCIe errors (AER)");
-      if (has("ncorrect"))
-        worry(to_.facts, "kernel.aer", "the kernel says uncorrected PCIe errors", output_.at(number_));
+      if (has("ncorrect")) {
+        about(line, "aer_uncorrected", "uncorrected PCIe errors (AER)");
+      } else {
+        about(line, "aer", "PCIe errors (AER)");
+      }
     } else if (has("mlx5_core ") && (has("[error]") || has("High Temperature") || has("health") || has("syndrome"))) {
-      about(line, "mlx5", has("emperature") ? "module overheats" : "mlx5 errors");
-      worry(to_.facts, "kernel.mlx5", "the kernel says errors of mlx5", output_.at(number_));
+      if (has("emperature")) {
+        about(line, "mlx5_heat", "module overheats");
+      } else if (has("Fatal error") || has("health compromised")) {
+        about(line, "mlx5_fatal", "fatal errors of mlx5");
+      } else {
+        about(line, "mlx5", "mlx5 errors");
+      }
     } else if (has("Link is Down") || has("Link down")) {
       about(line, "link_down", "links that went down");
     } else if (has("Out of memory: Killed")) {
@@ -105,10 +111,6 @@ class LogReader {
     if (!bus || !code) return;
     const auto name = fmt::format("kernel.{}.{}.{}", fact, bus->to_string(), *code);
     set(name, line, at);
-    // The rule on XIDs judges those.
-    if (std::string_view(fact) == "sxid")
-      worry(to_.facts, name, fmt::format("the kernel says SXid {} of {}", *code, bus->to_string()),
-            output_.at(number_));
     ++counts_[fmt::format("{} {} of {}", word, *code, bus->to_string())];
   }
 
@@ -134,12 +136,6 @@ class LogReader {
     set(name, line, line.find(bus->to_string()));
     to_.facts.set(name + ".gbps", fmt::format("{}", *now), output_.at(number_));
     to_.facts.set(name + ".able_gbps", fmt::format("{}", *able), output_.at(number_));
-    // Where the link's width is known the rules on PCIe judge it.
-    const auto pci = topology::find_pci(to_.machine, *bus);
-    if (!pci || !to_.machine.pci[pci.index].link.width)
-      worry(to_.facts, name,
-            fmt::format("the kernel says that {} has {:g} of {:g} Gb/s of PCIe", bus->to_string(), *now, *able),
-            output_.at(number_));
     ++counts_[fmt::format("{} has {:g} of {:g} Gb/s of PCIe", bus->to_string(), *now, *able)];
   }
 

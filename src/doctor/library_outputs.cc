@@ -31,7 +31,9 @@ class NcclLog {
   std::string read() {
     for (const auto line : text::lines(output_.text)) {
       ++number_;
-      ranks_.insert(std::string(line.substr(0, std::min(line.find(" NCCL "), line.size()))));
+      // "node-0:211:290 [0] misc/socket.cc:538 NCCL WARN": the file is no part of the rank.
+      const auto head = line.substr(0, std::min(line.find(" NCCL "), line.size()));
+      ranks_.insert(std::string(head.substr(0, head.rfind(']') + 1)));
       const auto at = line.find(" NCCL INFO ");
       if (line.starts_with("NCCL version ")) set("nccl.version", text::words(line)[2]);
       if (at != line.npos) read_info(line.substr(at + 11));
@@ -50,8 +52,6 @@ class NcclLog {
     if (words.starts_with("Using network ")) {
       network_ = std::string(text::trim(words.substr(14)));
       set("nccl.network", network_);
-      if (network_ == "Socket" && !to_.machine.rdma.empty())
-        worry(to_.facts, "nccl.network", "NCCL uses sockets beside RDMA devices", output_.at(number_));
     } else if (has("NET/IB : No device found")) {
       set("nccl.no_ib_device", words);
       no_device_ = true;
@@ -78,7 +78,6 @@ class NcclLog {
     if (all.size() < 10) return;
     const bool off = all[3] == "Disabled";
     ++(off ? direct_off_ : direct_on_);
-    if (off) worry(to_.facts, "nccl.gdr_off", "NCCL says: " + text::quote(words, 100), output_.at(number_));
     if (off) set(fmt::format("nccl.gdr_off.{}.{}", text::quote(all[6]), text::quote(all[9])), words);
   }
 
@@ -97,7 +96,6 @@ class NcclLog {
 
   void read_warning(std::string_view words) {
     set(fmt::format("nccl.warning.{}", ++warnings_), words);
-    worry(to_.facts, "nccl.warning", "NCCL warns: " + text::quote(words, 100), output_.at(number_));
     if (first_warning_.empty()) first_warning_ = text::quote(words, 90);
   }
 
@@ -159,12 +157,6 @@ std::string read_ucx_info(const Output& output, const Gathered& to) {
   if (transports.empty()) return version == nullptr ? std::string() : "version " + version->value;
   to.facts.set("ucx.transports", joined(transports, 64), output.at(1));
   to.facts.set("ucx.devices", joined(devices, 64), output.at(1));
-  const bool fast = std::any_of(transports.begin(), transports.end(), [](const std::string& one) {
-    return one.starts_with("rc") || one.starts_with("dc") || one.starts_with("ud") || one.starts_with("ib") ||
-           one.starts_with("srd");
-  });
-  if (!fast && !to.machine.rdma.empty())
-    worry(to.facts, "ucx.transports", "UCX has no RDMA transport beside RDMA devices", output.at(1));
   return "transports " + joined(transports);
 }
 

@@ -55,7 +55,7 @@ std::vector<TextRead> sources_of(const Case& found) {
 
 // A file of `--save` has the machine; outputs give it and more.
 Result<topology::Evidence> evidence_at(const std::string& path, const std::string& content) {
-  return content.empty() ? topology::read_evidence(path) : topology::evidence_of(content, path);
+  return content.empty() ? topology::read_evidence(path) : topology::evidence_of(content, topology::input_name(path));
 }
 
 }  // namespace
@@ -82,9 +82,9 @@ Result<Case> read_case(const std::string& path) {
   std::string content;
   const bool folder = topology::is_directory(path);
   if (!folder) {
-    auto text = topology::read_file(path, kMaxCaseBytes);
+    auto text = topology::read_input(path, kMaxCaseBytes);
     if (!text) return text.status();
-    if (is_case(*text)) return parse_case(*text, path);
+    if (is_case(*text)) return parse_case(*text, topology::input_name(path));
     if (topology::text::trim(*text).empty()) return Status(ErrorCode::invalid_argument, path + ": the file is empty");
     content = std::move(*text);
   }

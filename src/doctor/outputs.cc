@@ -33,13 +33,20 @@ constexpr ReaderOf kReaders[] = {
     {Kind::smi_query, read_smi_query},
     {Kind::smi_table, read_smi_table},
     {Kind::nvlink, read_nvlink_errors},
+    {Kind::gpu_query, read_gpu_query_facts},
+    {Kind::collect_env, read_collect_env},
     {Kind::lspci, read_lspci_capabilities},
     {Kind::kernel_log, read_kernel_log},
     {Kind::sysctl, read_sysctl},
     {Kind::uname, read_uname},
     {Kind::disk_free, read_disk_free},
     {Kind::iommu_types, read_iommu_types},
+    {Kind::ethtool, read_ethtool_modes},
     {Kind::ethtool_statistics, read_ethtool_statistics},
+    {Kind::mlxlink, read_mlxlink_facts},
+    {Kind::iblinkinfo, read_iblinkinfo},
+    {Kind::ibnetdiscover, read_ibnetdiscover},
+    {Kind::hl_smi, read_hl_smi_errors},
     {Kind::nccl_log, read_nccl_log},
     {Kind::ucx_info, read_ucx_info},
     {Kind::fi_info, read_fi_info},
@@ -71,12 +78,15 @@ void read_output(topology::Output& output, const Gathered& to) {
                                  [&output](const ReaderOf& one) { return one.kind == output.kind; });
   if (row == std::end(kReaders)) return;
   const auto gave = row->read(output, to);
-  if (gave.empty()) return;
+  if (gave.empty()) {
+    // Modules have numbers of their own, which no other output relates to accelerators.
+    if (output.kind == Kind::hl_smi && output.state == topology::ReadState::not_understood) {
+      output.state = topology::ReadState::not_used;
+      output.gave = "modules have numbers of their own: lspci says where accelerators are";
+    }
+    return;
+  }
   output.read_as(output.gave.empty() ? gave : output.gave + "; " + gave);
-}
-
-void worry(Facts& facts, const std::string& about, const std::string& says, const std::string& where) {
-  facts.set("worry." + about, says, where);
 }
 
 void join_facts(Facts& facts) {

@@ -23,9 +23,6 @@ void read_output(topology::Output& output, const Gathered& to);
 // Joins facts that two outputs give together: the type of an IOMMU group and its devices.
 void join_facts(Facts& facts);
 
-// What a tool itself calls wrong and no rule judges: the verdict over it is no "ok". `about` is the fact's name.
-void worry(Facts& facts, const std::string& about, const std::string& says, const std::string& where);
-
 // The interface that a command or a file's name is about: "ethtool -S eth0".
 std::string interface_of(const topology::Output& output, const topology::Machine& machine);
 
@@ -40,6 +37,8 @@ std::string read_driver_version(const topology::Output& output, const Gathered& 
 std::string read_variables(const topology::Output& output, const Gathered& to);
 std::string read_smi_query(const topology::Output& output, const Gathered& to);
 std::string read_smi_table(const topology::Output& output, const Gathered& to);
+std::string read_gpu_query_facts(const topology::Output& output, const Gathered& to);
+std::string read_collect_env(const topology::Output& output, const Gathered& to);
 std::string read_nvlink_errors(const topology::Output& output, const Gathered& to);
 std::string read_lspci_capabilities(const topology::Output& output, const Gathered& to);
 std::string read_kernel_log(const topology::Output& output, const Gathered& to);
@@ -47,7 +46,12 @@ std::string read_sysctl(const topology::Output& output, const Gathered& to);
 std::string read_uname(const topology::Output& output, const Gathered& to);
 std::string read_disk_free(const topology::Output& output, const Gathered& to);
 std::string read_iommu_types(const topology::Output& output, const Gathered& to);
+std::string read_ethtool_modes(const topology::Output& output, const Gathered& to);
 std::string read_ethtool_statistics(const topology::Output& output, const Gathered& to);
+std::string read_mlxlink_facts(const topology::Output& output, const Gathered& to);
+std::string read_iblinkinfo(const topology::Output& output, const Gathered& to);
+std::string read_ibnetdiscover(const topology::Output& output, const Gathered& to);
+std::string read_hl_smi_errors(const topology::Output& output, const Gathered& to);
 std::string read_nccl_log(const topology::Output& output, const Gathered& to);
 std::string read_ucx_info(const topology::Output& output, const Gathered& to);
 std::string read_fi_info(const topology::Output& output, const Gathered& to);

@@ -39,11 +39,6 @@ std::vector<std::string> unseen_of(const Case& found, const Report& report) {
     out.emplace_back("NVIDIA's driver is loaded and no GPU can be seen");
   if (machine.gpus.empty() && machine.nics.empty() && accelerators.empty())
     out.emplace_back("no GPU and no NIC was seen");
-  constexpr std::size_t kShown = 6;
-  const auto worries = found.facts.below("worry");
-  for (std::size_t i = 0; i < worries.size() && i < kShown; ++i)
-    out.push_back(fmt::format("{} [{}], which no rule judges", worries[i].second->value, worries[i].second->where));
-  if (worries.size() > kShown) out.push_back(fmt::format("{} more such words", worries.size() - kShown));
   // A machine that is neither a GPU's nor RDMA's may have nothing to check.
   if (report.rules == 0 && (!machine.gpus.empty() || !machine.rdma.empty()))
     out.emplace_back("no rule could check anything");

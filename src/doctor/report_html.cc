@@ -17,7 +17,7 @@ constexpr std::string_view kStyle = R"(
 :root{color-scheme:light dark}
 body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem}
 figure{margin:1rem 0;overflow-x:auto}
-figure svg{max-width:100%;height:auto}
+figure svg{max-width:100%;min-width:var(--least);height:auto;display:block}
 h1 span{padding:.1em .5em;border-radius:.3em;color:#fff}
 .ok{background:#1a7f37;color:#fff}.degraded{background:#b35900;color:#fff}.broken{background:#c62828;color:#fff}
 .unclear{background:#5f6368;color:#fff}
@@ -27,8 +27,8 @@ h1 span{padding:.1em .5em;border-radius:.3em;color:#fff}
 section{border-left:5px solid #888;padding:.2rem 1rem;margin:1rem 0}
 section.broken{border-color:#c62828;background:none;color:inherit}section.warning{border-color:#b35900}
 section h3{margin:.3rem 0}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.4rem 0}
-dt{opacity:.65}dd{margin:0}
+dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.15rem 1rem;margin:.4rem 0}
+dt{opacity:.65}dd{margin:0;overflow-wrap:anywhere}
 pre{background:rgba(128,128,128,.15);padding:.6rem;overflow-x:auto;margin:.3rem 0}
 table{border-collapse:collapse}td,th{padding:.2rem .7rem;text-align:left;border-bottom:1px solid rgba(128,128,128,.4)}
 small{opacity:.65}
@@ -151,7 +151,8 @@ std::string html_of(const topology::Machine& machine, const Report& report) {
                                  word(report.verdict), word(report.verdict), render::escape(line_of(report)));
   body += read_of(report);
   const auto picture = render::svg(scene, {.inside_page = true});
-  body += fmt::format("<figure>\n{}</figure>\n", picture);
+  // On a narrow window it scrolls: smaller than this nobody reads it.
+  body += fmt::format("<figure style=\"--least:{:.0f}px\">\n{}</figure>\n", scene.width * 0.62, picture);
   body += findings_of(report);
   if (!report.not_looked.empty()) body += "<h2>Not checked</h2>\n<table><tbody>\n";
   for (const auto& one : report.not_looked)

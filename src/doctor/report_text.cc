@@ -105,8 +105,7 @@ std::string sum_text(const Report& report) {
 // "nothing wrong in what was read; 3 texts not understood; 7 of 41 rules checked"
 std::string clean_text(const Report& report) {
   std::string out = "nothing wrong in what was read";
-  if (report.unseen.size() == 1) out += "; " + report.unseen.front();
-  if (report.unseen.size() > 1) out += fmt::format("; {} things that no rule judges", report.unseen.size());
+  for (const auto& one : report.unseen) out += "; " + one;
   if (const auto unread = unread_text(report); !unread.empty()) out += "; " + unread;
   return out + "; " + rules_text(report);
 }
@@ -180,7 +179,7 @@ std::string text_of(const Report& report, const render::TextStyle& style, bool a
   std::string why =
       report.verdict.ok ? clean_text(report) : fmt::format("{}; {}", sum_text(report), rules_text(report));
   std::string out = fmt::format("{}  {}: {}\n", style.ink(ink, verdict), report.machine, why);
-  if (!report.verdict.ok || report.unseen.size() > 1) {
+  if (!report.verdict.ok) {
     for (const auto& one : report.unseen) out += fmt::format("    {}\n", one);
   }
   std::string subjects;
@@ -282,12 +281,13 @@ std::string prom_of(const Report& report) {
                                     to_string(finding.confidence), escape(finding.title));
     out += fmt::format("fairway_doctor_finding{{{}}} 1\n", labels);
     if (finding.loss_gbps)
-      losses += fmt::format("fairway_doctor_loss_bits_per_second{{{}}} {:.0f}\n", labels, *finding.loss_gbps * 1e9);
+      losses +=
+          fmt::format("fairway_doctor_loss_bytes_per_second{{{}}} {:.0f}\n", labels, *finding.loss_gbps * 1e9 / 8);
   }
   if (!losses.empty())
     out +=
-        "# HELP fairway_doctor_loss_bits_per_second What a finding costs, all its paths together\n# TYPE "
-        "fairway_doctor_loss_bits_per_second "
+        "# HELP fairway_doctor_loss_bytes_per_second What a finding costs, all its paths together\n# TYPE "
+        "fairway_doctor_loss_bytes_per_second "
         "gauge\n" +
         losses;
   return out;

@@ -82,6 +82,7 @@ std::span<const Rule> vm_rules();
 std::span<const Rule> roce_rules();
 std::span<const Rule> bond_rules();
 std::span<const Rule> port_rules();
+std::span<const Rule> wire_rules();
 std::span<const Rule> registration_rules();
 std::span<const Rule> cpu_rules();
 std::span<const Rule> gpu_rules();

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <map>
 
@@ -23,9 +24,6 @@ void read_fabric(const std::string& prefix, std::string_view key, const std::str
   const auto fact = prefix + ".fabric." + text::quote(name);
   const auto low = text::lower(value);
   facts.set(fact, low, where);
-  if (low == "degraded" || (low == "true" && name != "summary"))
-    worry(facts, fact, fmt::format("the driver says of {}'s NVLink fabric: {} {}", prefix, text::quote(key), low),
-          where);
 }
 
 }  // namespace
@@ -69,7 +67,9 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
     if (key == "Current" && section == "MIG Mode") facts.set(prefix + ".mig", normal(value), where);
     if (key == "State" && section == "Fabric") facts.set(prefix + ".fabric_state", normal(value), where);
     if (section == "Fabric" || section == "Health") read_fabric(prefix, key, value, where, facts);
-    if (key == "Gpu" && section == "Utilization")
+    // In P5 to P8 a GPU rests, whatever runs on it now and then.
+    if (key == "Performance State" && value.size() == 2 && value >= "P5") facts.set(prefix + ".load", "no", where);
+    if ((key == "Gpu" || key == "GPU") && section == "Utilization")
       facts.set(prefix + ".load", text::leading_unsigned(value).value_or(0) > 10 ? "yes" : "no", where);
     if (key == "Replays Since Reset") facts.set(prefix + ".pcie_replays", value, where);
     if (key == "Host Max" && section == "PCIe Generation") facts.set(prefix + ".pcie_host_gen", value, where);
@@ -136,10 +136,29 @@ std::string read_smi_table(const Output& output, const Gathered& to) {
   return told == 0 ? std::string() : fmt::format("the state of {} GPU{}", told, told == 1 ? "" : "s");
 }
 
+namespace {
+
+// The counters of `nvidia-smi nvlink -e` that count faults. Since Blackwell it counts packets, bytes, recoveries that
+// went well and code words that FEC repaired too: those are traffic.
+std::string nvlink_fault(std::string_view what) {
+  auto name = text::lower(text::trim(what));
+  if (name.starts_with("fec ") || name.find("ber") == 0) return {};
+  if (name.ends_with(" errors")) {
+    name.resize(name.size() - 7);
+  } else if (!name.ends_with("recovery failed events")) {
+    return {};
+  }
+  for (auto& c : name) c = c == ' ' || c == '.' ? '_' : c;
+  return text::quote(name);
+}
+
+}  // namespace
+
 // `nvidia-smi nvlink -e`: "GPU 0: ..." and "Link 0: CRC Errors: 99121".
 std::string read_nvlink_errors(const Output& output, const Gathered& to) {
   std::string prefix;
-  std::string gave;
+  std::string grown;
+  std::size_t counters = 0;
   std::size_t number = 0;
   for (const auto line : text::lines(output.text)) {
     ++number;
@@ -152,18 +171,76 @@ std::string read_nvlink_errors(const Output& output, const Gathered& to) {
     }
     const auto link = parts[0].starts_with("Link ") ? text::to_u32(text::trim(parts[0].substr(5))) : std::nullopt;
     const auto value = text::to_unsigned(text::trim(parts[2]));
-    if (prefix.empty() || !link || !value) continue;
-    auto what = text::lower(text::trim(parts[1]));
-    for (auto& c : what) c = c == ' ' ? '_' : c;
-    const auto fact = fmt::format("{}.nvlink.{}.{}", prefix, *link, text::quote(what));
-    to.facts.set(fact, std::to_string(*value), output.at(number));
-    if (gave.empty()) gave = "errors of NVLinks";
-    if (*value == 0) continue;
-    const auto says = fmt::format("link {} of {} has {} {}", *link, prefix, *value, text::lower(text::trim(parts[1])));
-    worry(to.facts, fact, says, output.at(number));
-    if (gave.size() < 120) gave += ": " + says;
+    const auto what = nvlink_fault(parts[1]);
+    if (prefix.empty() || !link || !value || what.empty()) continue;
+    to.facts.set(fmt::format("{}.nvlink_errors.{}.{}", prefix, *link, what), std::to_string(*value), output.at(number));
+    ++counters;
+    if (*value > 0 && grown.size() < 100)
+      grown += fmt::format("{}link {} of {} {} {}", grown.empty() ? ": " : ", ", *link, prefix, what, *value);
   }
-  return gave;
+  return counters == 0 ? std::string() : fmt::format("{} error counters{}", counters, grown);
+}
+
+// Columns of --query-gpu that say how a GPU is, by the number in its row.
+std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
+  struct Column {
+    std::string_view name;
+    std::string_view fact;
+  };
+  static constexpr Column kColumns[] = {{"persistence_mode", "persistence"},
+                                        {"mig.mode.current", "mig"},
+                                        {"ecc.errors.uncorrected.volatile.total", "ecc_uncorrected"},
+                                        {"fabric.state", "fabric_state"}};
+  std::vector<std::string_view> heading;
+  std::size_t number = 0;
+  std::size_t told = 0;
+  const auto cells = [](std::string_view line) {
+    auto parts = text::split(line, ',');
+    for (auto& part : parts) part = text::trim(part);
+    return parts;
+  };
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto row = cells(line);
+    if (heading.empty()) {
+      if (std::find(row.begin(), row.end(), "index") == row.end()) continue;
+      for (const auto name : row) heading.push_back(text::trim(name.substr(0, name.find(" ["))));
+      continue;
+    }
+    const auto cell = [&](std::string_view name) {
+      const auto at = static_cast<std::size_t>(std::find(heading.begin(), heading.end(), name) - heading.begin());
+      return at < heading.size() && at < row.size() ? row[at] : std::string_view{};
+    };
+    const auto ordinal = text::to_u32(cell("index"));
+    if (!ordinal) continue;
+    for (const auto& [name, fact] : kColumns) {
+      const auto value = text::lower(cell(name));
+      if (value.empty() || value.starts_with('[') || value == "n/a") continue;
+      to.facts.set(fmt::format("gpu.{}.{}", *ordinal, fact), text::quote(value), output.at(number));
+      ++told;
+    }
+    if (const auto load = text::leading_unsigned(cell("utilization.gpu")))
+      to.facts.set(fmt::format("gpu.{}.load", *ordinal), *load > 10 ? "yes" : "no", output.at(number));
+  }
+  return told == 0 ? std::string() : fmt::format("{} of their states", told);
+}
+
+// PyTorch's and vLLM's collect_env: versions; the outputs of commands in it are read by themselves.
+std::string read_collect_env(const Output& output, const Gathered& to) {
+  std::string gave;
+  std::size_t number = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    for (const auto& [head, fact] :
+         {std::pair{"PyTorch version: ", "torch.version"}, std::pair{"Nvidia driver version: ", "gpu.driver"},
+          std::pair{"CUDA runtime version: ", "cuda.version"}}) {
+      if (!line.starts_with(head)) continue;
+      const auto value = text::quote(text::trim(line.substr(std::string_view(head).size())), 60);
+      to.facts.set(fact, value, output.at(number));
+      gave += fmt::format("{}{}{}", gave.empty() ? "" : ", ", text::lower(head), value);
+    }
+  }
+  return gave.empty() ? std::string("versions of libraries") : gave;
 }
 
 }  // namespace fairway::doctor

@@ -1,3 +1,4 @@
+// size: one function for each call of the API
 #include "fairway/engine.h"
 
 #include <memory>
@@ -44,7 +45,8 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineDis
               }),
       regions(given.max_regions, on, workers, waiting),
       remotes(given.max_remote_regions),
-      submissions(options, regions.table(), remotes, peers, workers, waiting, short_path),
+      any(given.workers),
+      submissions(options, regions.table(), remotes, peers, workers, any, waiting, short_path),
       transfer_waits(submissions.transfers(), peers, workers, waiting),
       arrivals(options, workers, waiting),
       sessions(options, on, peers, workers, waiting, arrivals),
@@ -73,6 +75,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineDis
           probes,
           device_atomics,
           mappings.mappings(),
+          any,
           short_path} {}
 
 Engine::State::~State() {
@@ -158,21 +161,32 @@ bool Engine::is_open() const {
   return state_ != nullptr && !state_->waiting.closed();
 }
 
+namespace {
+Status moved() {
+  return {ErrorCode::closed, "this Engine was moved from: use the one that it was moved to"};
+}
+}  // namespace
+
 // ---- peers ----
 
 std::string Engine::address() const {
+  if (state_ == nullptr) return {};
   return state_->sessions.address();
 }
 Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->sessions.connect(address, timeout);
 }
 Status Engine::disconnect(PeerId peer) {
+  if (state_ == nullptr) return moved();
   return state_->sessions.disconnect(peer);
 }
 std::size_t Engine::poll_peer_events(std::span<PeerEvent> events) {
+  if (state_ == nullptr) return 0;
   return state_->sessions.poll_events(events);
 }
 Status Engine::wait_peer_event(Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->sessions.wait_event(timeout);
 }
 
@@ -180,12 +194,15 @@ Status Engine::wait_peer_event(Timeout timeout) {
 
 Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Access access,
                                        const MemorySource& source) {
+  if (state_ == nullptr) return moved();
   return state_->regions.add(address, size_bytes, access, source);
 }
 Result<Region> Engine::allocate(std::size_t size_bytes, Access access) {
+  if (state_ == nullptr) return moved();
   return state_->regions.allocate(size_bytes, access);
 }
 Status Engine::deregister(const Region& region, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   State& state = *state_;
   if (state.waiting.closed()) {
     if (state.workers.stepped_here() || !state.waiting.wait_for_end(state.waiting.deadline(timeout)))
@@ -198,167 +215,220 @@ Status Engine::deregister(const Region& region, Timeout timeout) {
   return state.regions.wait_for_end(region.id, **ending, timeout);
 }
 Fence Engine::fence_state(const Region& region) const {
+  if (state_ == nullptr) return Fence::unknown;
   if (state_->waiting.ended_already()) return Fence::fenced;
   const Fence state = state_->regions.fence_state(region.id);
   return state == Fence::registered && state_->waiting.closed() ? Fence::pending : state;  // close() ends them all
 }
 Result<std::vector<std::byte>> Engine::describe(const Region& region) {
+  if (state_ == nullptr) return moved();
   const auto description = state_->exchange.describe(region.id);
   if (!description) return description.status();
   return engine::seal_description(*description);
 }
 Result<RemoteRegion> Engine::import_region(PeerId peer, std::span<const std::byte> description) {
+  if (state_ == nullptr) return moved();
   return state_->exchange.import(peer, description);
 }
 Status Engine::release(const RemoteRegion& region) {
+  if (state_ == nullptr) return moved();
   return state_->exchange.release(region);
 }
 Status Engine::publish(std::string_view name, const Region& region) {
+  if (state_ == nullptr) return moved();
   return state_->exchange.publish(name, region.id);
 }
 Result<RemoteRegion> Engine::lookup(PeerId peer, std::string_view name, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->exchange.lookup(peer, name, timeout);
 }
 
 // ---- communication by kernels and CUDA streams ----
 
 Result<Mapping> Engine::map(const RemoteRegion& region, int gpu, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->mappings.map(region, gpu, timeout);
 }
 Result<Mapping> Engine::map(const Region& region, int gpu, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->mappings.map(region, gpu, timeout);
 }
 Status Engine::unmap(MappingId mapping) {
+  if (state_ == nullptr) return moved();
   return state_->mappings.unmap(mapping);
 }
 Status Engine::stream_put(MappingId to, const StreamPut& put, void* stream) {
+  if (state_ == nullptr) return moved();
   return state_->mappings.stream_put(to, put, stream);
 }
 Status Engine::stream_wait_signal(const StreamWait& wait, void* stream) {
+  if (state_ == nullptr) return moved();
   return state_->mappings.stream_wait_signal(wait, stream);
 }
 
 // ---- transfers ----
 
 Submitted Engine::submit(std::span<const Request> requests, std::span<TransferId> ids) {
+  if (state_ == nullptr) return {0, moved()};
   if (ids.size() < requests.size())
     return {0, {ErrorCode::invalid_argument, "submit() needs space for one id per request"}};
   return state_->submissions.submit(requests, ids);
 }
 
 bool Engine::writable() const {
+  if (state_ == nullptr) return false;
   return state_->submissions.writable();
 }
 
 Result<TransferId> Engine::write(PeerId peer, const Layout& layout, const RequestOptions& options) {
+  if (state_ == nullptr) return moved();
   if (const TransferId done = state_->submissions.complete_now(Operation::write, peer, layout, options)) return done;
   return state_->submissions.submit({Operation::write, peer, layout, {}, 0, 0, 0, options});
 }
 Result<TransferId> Engine::read(PeerId peer, const Layout& layout, const RequestOptions& options) {
+  if (state_ == nullptr) return moved();
   if (const TransferId done = state_->submissions.complete_now(Operation::read, peer, layout, options)) return done;
   return state_->submissions.submit({Operation::read, peer, layout, {}, 0, 0, 0, options});
 }
 Result<TransferId> Engine::send(PeerId peer, std::uint64_t tag, const Slice& from, const RequestOptions& options) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.submit({Operation::send, peer, Extent{from, {}}, {}, 0, 0, tag, options});
 }
 Result<TransferId> Engine::receive(PeerId peer, std::uint64_t tag, const Slice& into, const RequestOptions& options) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.submit({Operation::receive, peer, Extent{into, {}}, {}, 0, 0, tag, options});
 }
+Result<TransferId> Engine::send(PeerId peer, std::uint64_t tag, std::span<const Extent> from,
+                                const RequestOptions& options) {
+  return state_->submissions.submit({Operation::send, peer, from, {}, 0, 0, tag, options});
+}
+Result<TransferId> Engine::receive(PeerId peer, std::uint64_t tag, std::span<const Extent> into,
+                                   const RequestOptions& options) {
+  return state_->submissions.submit({Operation::receive, peer, into, {}, 0, 0, tag, options});
+}
 Result<Probed> Engine::probe(PeerId peer, std::uint64_t tag, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->message_probe.probe(peer, tag, timeout);
 }
 Result<TransferId> Engine::fetch_add(PeerId peer, RemoteAddress target, std::uint64_t addend,
                                      const RequestOptions& options) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.submit({Operation::fetch_add, peer, {}, target, addend, 0, 0, options});
 }
 Result<TransferId> Engine::compare_swap(PeerId peer, RemoteAddress target, std::uint64_t expected,
                                         std::uint64_t desired, const RequestOptions& options) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.submit({Operation::compare_swap, peer, {}, target, desired, expected, 0, options});
 }
 
 // ---- completion ----
 
 Result<Completion> Engine::wait(TransferId id, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.wait(id, timeout);
 }
 Result<Completion> Engine::wait_any(std::span<const TransferId> ids, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->transfer_waits.wait_any(ids, timeout);
 }
 Status Engine::wait_all(std::span<const TransferId> ids, std::span<Completion> completions, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->transfer_waits.wait_all(ids, completions, timeout);
 }
 Status Engine::flush(PeerId peer, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->transfer_waits.flush(peer, timeout);
 }
 Status Engine::drain(Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->transfer_waits.drain(timeout);
 }
 Status Engine::stream_wait(TransferId id, void* stream) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.stream_wait(id, stream);
 }
 std::size_t Engine::poll(std::span<Completion> completions) {
+  if (state_ == nullptr) return 0;
   return state_->submissions.poll(completions);
 }
 Result<QueueId> Engine::make_queue(std::uint32_t capacity) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.make_queue(capacity);
 }
 std::size_t Engine::poll(QueueId queue, std::span<Completion> completions) {
+  if (state_ == nullptr) return 0;
   return state_->submissions.poll_queue(queue, completions);
 }
 Status Engine::wait(QueueId queue, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.wait_queue(queue, timeout);
 }
 Status Engine::end_queue(QueueId queue) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.end_queue(queue);
 }
 int Engine::fd() const {
+  if (state_ == nullptr) return -1;
   return state_->waiting.fd();
 }
 Result<Cancelled> Engine::cancel(TransferId id, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.cancel(id, timeout);
 }
 
 // ---- at the target ----
 
 std::size_t Engine::poll_notifications(std::span<Notification> notifications) {
+  if (state_ == nullptr) return 0;
   return state_->arrivals.poll(notifications);
 }
 Status Engine::wait_notification(Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->arrivals.wait(timeout);
 }
 std::uint64_t Engine::counter(std::uint32_t immediate) const {
+  if (state_ == nullptr) return 0;
   return state_->arrivals.counter(immediate);
 }
 Status Engine::wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->arrivals.wait_counter(immediate, at_least, timeout);
 }
 
 Result<CounterSpace> Engine::make_counters(std::uint32_t count, std::optional<std::uint32_t> first) {
+  if (state_ == nullptr) return moved();
   return state_->arrivals.make_counters(count, first);
 }
 Status Engine::release_counters(CounterSpaceId space) {
+  if (state_ == nullptr) return moved();
   return state_->arrivals.release_counters(space);
 }
 std::size_t Engine::poll_notifications(CounterSpaceId space, std::span<Notification> notifications) {
+  if (state_ == nullptr) return 0;
   return state_->arrivals.poll(space, notifications);
 }
 Status Engine::wait_notification(CounterSpaceId space, Timeout timeout) {
+  if (state_ == nullptr) return moved();
   return state_->arrivals.wait(space, timeout);
 }
 
 // ---- introspection ----
 
 Result<Explanation> Engine::explain(const Request& request) const {
+  if (state_ == nullptr) return moved();
   if (Status status = state_->submissions.check(request); !status) return status;
   return state_->introspection.explain(request);
 }
 Result<Explanation> Engine::explain(PeerId peer) const {
+  if (state_ == nullptr) return moved();
   return state_->introspection.explain(peer);
 }
 Result<Explanation> Engine::explain(TransferId id) const {
+  if (state_ == nullptr) return moved();
   return state_->introspection.explain(id);
 }
 Metrics Engine::metrics() const {
+  if (state_ == nullptr) return {};
   Metrics out;
   for (const auto& worker : state_->workers.all()) worker->collect(out);
   state_->submissions.collect(out);
@@ -366,6 +436,7 @@ Metrics Engine::metrics() const {
   return out;
 }
 std::vector<PortCounter> Engine::port_counters() const {
+  if (state_ == nullptr) return {};
   return state_->introspection.port_counters();
 }
 

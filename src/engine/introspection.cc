@@ -70,6 +70,11 @@ Result<Explanation> Introspection::explain(const Request& request) {
   Explanation out;
   out.state = "planned";
   out.operation = describe_work(request.operation, total_bytes(request.layout), block_count(request.layout));
+  if (is_of_any(request)) {
+    out.peer = "any";
+    out.notes.emplace_back("it takes the next message of its tag, whoever sends it, by that peer's links");
+    return out;
+  }
   look_at_machine(request.peer, out);
   const Status reached = workers_.with_peer(request.peer, [&](Worker&, Peer& peer) {
     out.peer = peer.text();
@@ -101,7 +106,7 @@ Result<Explanation> Introspection::explain(TransferId id) {
     const auto current = peer || entry ? std::nullopt : owner.in_flight(id);
     if (entry || current) peer = entry ? entry->peer : current->peer;
   });
-  if (peer) look_at_machine(*peer, out);  // before it says that there are no figures
+  if (peer && *peer) look_at_machine(*peer, out);  // before it says that there are no figures
   bool found = false;
   workers_.call_all([&](Worker& owner) {
     if (found) return;
@@ -127,7 +132,10 @@ void Introspection::explain_as_it_went(Worker& owner, const History& entry, Expl
   out.seconds = static_cast<double>(entry.ended - entry.submitted) / 1e9;
   out.reached = out.seconds > 0 ? static_cast<double>(entry.bytes_done) / out.seconds : 0;
   note_method(entry.method == Method::none && entry.bytes_done > 0 ? Method::native : entry.method, out);
-  if (Peer* peer = owner.peer_of(entry.peer)) {
+  if (!entry.peer) {
+    out.peer = "any";
+    out.notes.emplace_back("no message of its tag has come from any peer");
+  } else if (Peer* peer = owner.peer_of(entry.peer)) {
     out.peer = peer->text();
     const bool outwards = entry.operation != Operation::read && entry.operation != Operation::receive;
     peer->explainer().links(out, nullptr, entry.links_used, {entry.place, entry.far_place, outwards, false});

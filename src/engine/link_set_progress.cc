@@ -11,6 +11,7 @@ namespace fairway::engine {
 namespace {
 
 constexpr Time kLooks = 16;                    // at the bytes that moved, within peer_timeout
+constexpr Time kKnown = 2 * kSecond;           // the longest wait where the transport knows why nothing moves
 constexpr std::uint64_t kAtWork = 64 * 1024;   // bytes of an epoch: more than a proof and some records move
 constexpr std::uint64_t kCareful = 64 * 1024;  // bytes of a slice
 constexpr Time kBoundsOfASlice = 4;            // times peer_timeout
@@ -56,7 +57,8 @@ Time LinkSet::watch_progress(std::uint8_t index) {
     if (moved != std::exchange(link.moved, moved)) link.last_progress = since_now();
     if (link.stalled && moved >= kAtWork) works(link);
   }
-  if (is_over(link.last_progress, parts_.bound))
+  const bool known = tells != nullptr && is_over(link.last_progress, kKnown) && !tells->why_stalled(link.id).empty();
+  if (known || is_over(link.last_progress, parts_.bound))
     close_stalled(index);
   else if (tells == nullptr && forgets_a_slice(index))
     close(index, {ErrorCode::link_failed,

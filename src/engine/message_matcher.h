@@ -17,9 +17,9 @@ namespace fairway::engine {
 // ToldReceives, MessageReceiver with WaitingReceives and UnexpectedMessages. Owner: the peer's worker.
 class MessageMatcher {
  public:
-  // `unexpected_limit`: bytes that this side keeps of unexpected messages.
-  MessageMatcher(PeerContext& peer, MessageMemory& memory, std::uint32_t unexpected_limit)
-      : peer_(peer), sender_(peer, memory), receiver_(peer, memory, unexpected_limit) {}
+  // `unexpected_limit`: bytes that this side keeps of unexpected messages. `any`: the worker's receives of any peer.
+  MessageMatcher(PeerContext& peer, MessageMemory& memory, AnyWaiting& any, std::uint32_t unexpected_limit)
+      : peer_(peer), sender_(peer, memory), receiver_(peer, memory, any, unexpected_limit) {}
   // The peer's hello: its limit of unexpected bytes, and what a record carries.
   void greeted(std::uint32_t unexpected_limit, std::size_t record_payload) {
     sender_.greeted(unexpected_limit, record_payload);
@@ -32,6 +32,7 @@ class MessageMatcher {
   void start_now(std::uint32_t slot);  // a send is announced within the call: nothing of this peer waits
   [[nodiscard]] bool has_work() const { return sender_.has_work() || receiver_.has_work(); }
   [[nodiscard]] const UnexpectedMessage* first(std::uint64_t tag) const { return receiver_.first(tag); }
+  void match(std::uint64_t tag) { receiver_.match(tag); }  // a receive of any peer has come
   bool announce() {  // sends, up to the peer's limit of unexpected bytes; true when it did
     if (receiver_.has_work()) receiver_.go_on();
     return sender_.announce();

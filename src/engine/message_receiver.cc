@@ -12,7 +12,7 @@ namespace fairway::engine {
 void MessageReceiver::start(std::uint32_t slot) {
   Transfer& t = peer_.transfer(slot);
   t.phase = Phase::matching;
-  if (!t.queued) receives_.push(slot);
+  if (!t.queued) push(slot);
   match_tag(t.request.tag);
   tell_ahead(t.request.tag);
 }
@@ -27,14 +27,13 @@ void MessageReceiver::go_on() {
 // ---- messages come ----
 
 [[gnu::flatten]] void MessageReceiver::on_send_eager(const record::SendEager& send) {
-  // In its turn, and its receive waits: then no other of that tag does, and nothing needs to be kept.
-  const std::uint32_t slot = messages_.is_first(send.sequence, send.tag) ? receives_.ready(send.tag) : kNoSlot;
-  if (slot == kNoSlot) return keep(send);
   const auto payload = send.payload.bytes;
   const UnexpectedMessage message{send.tag, payload.size(), send.sender, true, {}};
   if (!charge(message)) return;
+  // In its turn, and its receive waits: then no other of that tag does, and nothing needs to be kept.
+  const std::uint32_t slot = messages_.is_first(send.sequence, send.tag) ? take_receive(send.tag) : kNoSlot;
+  if (slot == kNoSlot) return keep(send);
   messages_.pass();
-  receives_.remove(slot);
   match(slot, message, payload);
   tell_ahead(send.tag);
 }
@@ -45,11 +44,13 @@ void MessageReceiver::go_on() {
 }
 
 void MessageReceiver::on_send_announce(const record::SendAnnounce& send) {
-  arrived(send.sequence, {send.tag, send.length, send.sender, false, {}});
+  const UnexpectedMessage message{send.tag, send.length, send.sender, false, {}};
+  if (charge(message)) arrived(send.sequence, message);
 }
 
 void MessageReceiver::on_send_direct(std::uint32_t number, const record::SendDirect& send, bool came) {
-  arrived(send.sequence, {send.tag, send.length, send.sender, false, {}, send.receiver, number, came});
+  const UnexpectedMessage message{send.tag, send.length, send.sender, false, {}, send.receiver, number, came};
+  if (charge(message)) arrived(send.sequence, message);
 }
 
 bool MessageReceiver::charge(const UnexpectedMessage& message) {
@@ -58,8 +59,8 @@ bool MessageReceiver::charge(const UnexpectedMessage& message) {
   return false;
 }
 
+// One that was charged.
 [[gnu::noinline]] void MessageReceiver::arrived(std::uint32_t sequence, UnexpectedMessage message) {
-  if (!charge(message)) return;
   const std::uint64_t own_tag = message.tag;
   if (messages_.add_in_turn(sequence, message)) {
     match_tag(own_tag);
@@ -76,12 +77,27 @@ bool MessageReceiver::charge(const UnexpectedMessage& message) {
 
 void MessageReceiver::match_tag(std::uint64_t tag) {
   while (const UnexpectedMessage* const message = messages_.find(tag)) {
-    const std::uint32_t slot = receives_.ready(tag);
+    const std::uint32_t slot = take_receive(tag);
     if (slot == kNoSlot) return;
     const UnexpectedMessage found = messages_.take(message);
-    receives_.remove(slot);
     match(slot, found, found.payload);
   }
+}
+
+std::uint32_t MessageReceiver::take_receive(std::uint64_t tag) {
+  if (!any_.empty()) {
+    const std::uint32_t own = receives_.first(tag);
+    const std::uint64_t before = own == kNoSlot ? any_.got() : peer_.transfer(own).rendezvous.place;
+    const std::uint32_t slot = any_.take(tag, before);
+    if (slot != kNoSlot) {
+      peer_.adopt(slot);
+      peer_.transfer(slot).phase = Phase::matching;
+      return slot;
+    }
+  }
+  const std::uint32_t slot = receives_.ready(tag);
+  if (slot != kNoSlot) receives_.remove(slot);
+  return slot;
 }
 
 void MessageReceiver::match(std::uint32_t slot, const UnexpectedMessage& message, std::span<const std::byte> payload) {
@@ -96,6 +112,7 @@ void MessageReceiver::match(std::uint32_t slot, const UnexpectedMessage& message
                                                                " bytes, this receive takes " + std::to_string(t.total))
                                   .with_peer(peer_.text()));
   }
+  if (!std::holds_alternative<Extent>(t.request.layout)) return match_pieces(slot, message, payload);
   const Slice& into = std::get<Extent>(t.request.layout).local;
   transport::RegionTable::Resolved local;
   const ErrorCode code = peer_.regions().resolve(into.region, into.offset, message.length, Access::none, local);
@@ -115,6 +132,36 @@ void MessageReceiver::match(std::uint32_t slot, const UnexpectedMessage& message
   peer_.send(record::SendClear{message.sender, peer_.table().id(slot), {description}});
 }
 
+void MessageReceiver::match_pieces(std::uint32_t slot, const UnexpectedMessage& message,
+                                   std::span<const std::byte> payload) {
+  Transfer& t = peer_.transfer(slot);
+  if (message.eager) {
+    const ErrorCode code = spread(t, payload);
+    if (code != ErrorCode::ok) return receive_done(slot, {code, "the receive's memory is gone"});
+    t.bytes_done = message.length;
+    return receive_done(slot, {});
+  }
+  std::vector<std::byte> description;
+  const auto window = memory_.open_gathering(message.length, eager_limit_, description, t.rendezvous.gathered);
+  if (!window) return receive_done(slot, window.status());
+  t.rendezvous.window = *window;
+  t.rendezvous.announced = true;
+  peer_.send(record::SendClear{message.sender, peer_.table().id(slot), {description}});
+}
+
+ErrorCode MessageReceiver::spread(const Transfer& receive, std::span<const std::byte> from) const {
+  for (const Extent& each : std::get<std::span<const Extent>>(receive.request.layout)) {
+    const auto part = from.first(std::min<std::uint64_t>(each.local.length, from.size()));
+    transport::RegionTable::Resolved local;
+    const ErrorCode code =
+        peer_.regions().resolve(each.local.region, each.local.offset, part.size(), Access::none, local);
+    if (code != ErrorCode::ok) return code;
+    if (!part.empty()) std::memcpy(local.address, part.data(), part.size());
+    from = from.subspan(part.size());
+  }
+  return ErrorCode::ok;
+}
+
 // ---- receives that are told ahead ----
 
 // Of that tag's receives the first, if it waits and its message may be too long to be eager.
@@ -124,6 +171,8 @@ void MessageReceiver::tell_ahead(std::uint64_t tag) {
   if (slot == kNoSlot) return;
   Transfer& t = peer_.transfer(slot);
   if (t.phase != Phase::matching || t.rendezvous.told || t.total <= eager_limit_) return;
+  if (!std::holds_alternative<Extent>(t.request.layout)) return;
+  if (any_.precedes(tag, t.rendezvous.place)) return;  // the next message is for that one, perhaps
   const Slice& into = std::get<Extent>(t.request.layout).local;
   transport::RegionTable::Resolved local;
   if (!memory_.worth_telling() ||
@@ -240,6 +289,10 @@ void MessageReceiver::send_ended(std::uint32_t slot, ErrorCode code) {
 // The message is complete, or could not be taken. fail() closes a window that the peer may still write to first.
 void MessageReceiver::receive_done(std::uint32_t slot, const Status& status) {
   if (!status) return peer_.fail(slot, status);
+  const Transfer& t = peer_.transfer(slot);
+  if (t.rendezvous.gathered != nullptr)
+    if (const ErrorCode code = spread(t, {t.rendezvous.gathered, t.rendezvous.length}); code != ErrorCode::ok)
+      return peer_.fail(slot, {code, "the receive's memory is gone"});
   tell_sender(peer_.transfer(slot), ErrorCode::ok);
   peer_.finish(slot, status);
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/any_receives.h"
 #include "engine/message_memory.h"
 #include "engine/peer_context.h"
 #include "engine/unexpected_messages.h"
@@ -13,19 +14,24 @@
 namespace fairway::engine {
 
 // This side's receives from one peer, and the peer's messages for them: matched per tag, in the order of submission.
-// Where a window costs little, the peer is told ahead of the first receive of a tag (told_receives.h); if that ends
-// before its message is here, the message waits for another one, as if it had only been announced. Owner: the peer's
-// worker.
+// A receive of any peer (AnyWaiting) is another of them, at its place in that order, until it has its message: then it
+// is this peer's. Where a window costs little, the peer is told ahead of the first receive of a tag (told_receives.h);
+// if that ends before its message is here, the message waits for another one, as if it had only been announced. Owner:
+// the peer's worker.
 class MessageReceiver {
  public:
   // `unexpected_limit`: bytes that this side keeps of unexpected messages.
-  MessageReceiver(PeerContext& peer, MessageMemory& memory, std::uint32_t unexpected_limit)
-      : peer_(peer), memory_(memory), receives_(peer.table()), messages_(unexpected_limit) {}
+  MessageReceiver(PeerContext& peer, MessageMemory& memory, AnyWaiting& any, std::uint32_t unexpected_limit)
+      : peer_(peer), memory_(memory), any_(any), receives_(peer.table()), messages_(unexpected_limit) {}
   void greeted(std::size_t record_payload) { eager_limit_ = record_payload; }
 
   // ---- transfers: as MessageMatcher's ----
-  void push(std::uint32_t slot) { receives_.push(slot); }
+  void push(std::uint32_t slot) {
+    peer_.transfer(slot).rendezvous.place = any_.got();
+    receives_.push(slot);
+  }
   void start(std::uint32_t slot);
+  void match(std::uint64_t tag) { match_tag(tag); }
   bool remove(std::uint32_t slot) { return receives_.remove(slot); }
   [[nodiscard]] bool has_work() const { return !ended_tags_.empty(); }
   // That the next receive of that tag would take; null: none, or receives wait for it.
@@ -56,10 +62,15 @@ class MessageReceiver {
   Transfer* told_receive(TransferId id);
   bool charge(const UnexpectedMessage& message);  // false: beyond the limit, a violation
   void keep(const record::SendEager& send);       // until its receive is there
+  // Takes the receive that the next message of that tag is for out of its queue. kNoSlot: none is ready.
+  std::uint32_t take_receive(std::uint64_t tag);
   void arrived(std::uint32_t sequence, UnexpectedMessage message);
   void match_tag(std::uint64_t tag);
   // `payload`: of an eager one.
   void match(std::uint32_t slot, const UnexpectedMessage& message, std::span<const std::byte> payload);
+  // Of a receive into several pieces: copies `from` to them.
+  ErrorCode spread(const Transfer& receive, std::span<const std::byte> from) const;
+  void match_pieces(std::uint32_t slot, const UnexpectedMessage& message, std::span<const std::byte> payload);
   bool match_direct(std::uint32_t slot, const UnexpectedMessage& message);
   void expect_bytes(std::uint32_t slot, std::uint32_t number, bool came);
   void tell_ahead(std::uint64_t tag);
@@ -70,6 +81,7 @@ class MessageReceiver {
 
   PeerContext& peer_;
   MessageMemory& memory_;
+  AnyWaiting& any_;
   std::size_t eager_limit_ = 0;
   WaitingReceives receives_;
   UnexpectedMessages messages_;

@@ -33,15 +33,15 @@ void MessageSender::start_now(std::uint32_t slot) {
 
 bool MessageSender::announce(std::uint32_t slot) {
   Transfer& t = peer_.transfer(slot);
-  const Slice& from = std::get<Extent>(t.request.layout).local;
-  transport::RegionTable::Resolved local;
-  if (peer_.regions().resolve(from.region, from.offset, from.length, Access::none, local) != ErrorCode::ok) {
+  const bool short_enough = t.total <= eager_limit_ && !(t.request.options.checksum && t.total > 0);
+  std::span<const std::byte> payload;
+  bool by_cpu = true;
+  if (look_at(t, short_enough, payload, by_cpu) != ErrorCode::ok) {
     // The peer is told nothing: it would take this for a message of no bytes.
     peer_.fail(slot, Status(ErrorCode::revoked, "the send's memory is gone").with_peer(peer_.text()));
     return true;
   }
-  const bool eager = t.total <= eager_limit_ && !(t.request.options.checksum && t.total > 0) &&
-                     (t.total == 0 || reached_by_cpu(local.kind));
+  const bool eager = short_enough && (t.total == 0 || by_cpu);
   const std::uint32_t cost = unexpected_cost(t.total, eager);
   if (cost_there_ + cost > unexpected_limit_there_) return false;
   const TransferId id = peer_.table().id(slot);
@@ -51,7 +51,7 @@ bool MessageSender::announce(std::uint32_t slot) {
   const std::uint64_t tag = t.request.tag;
   const std::uint32_t sequence = told_.number_send(tag);
   ToldReceives::Told* const told = told_.find(tag);
-  const bool direct = told != nullptr && !eager && reached_by_cpu(local.kind) && send_direct(slot, sequence, *told);
+  const bool direct = told != nullptr && !eager && by_cpu && send_direct(slot, sequence, *told);
   told_.forget(tag);
   if (direct) return true;
   if (!eager) {
@@ -59,17 +59,38 @@ bool MessageSender::announce(std::uint32_t slot) {
     return true;
   }
   t.bytes_done = t.bytes_posted = t.total;
-  const std::span<const std::byte> payload(local.address, from.length);
   if (!peer_.send_now(record::SendEager{sequence, tag, id, {}}, payload))
     peer_.send(record::SendEager{sequence, tag, id, {payload}});
   if (t.request.options.local_completion) peer_.finish(slot, {});  // the record has the bytes
   return true;
 }
 
+ErrorCode MessageSender::look_at(const Transfer& send, bool copy, std::span<const std::byte>& bytes, bool& by_cpu) {
+  const auto* const one = std::get_if<Extent>(&send.request.layout);
+  transport::RegionTable::Resolved local;
+  if (one != nullptr) {
+    const Slice& from = one->local;
+    const ErrorCode code = peer_.regions().resolve(from.region, from.offset, from.length, Access::none, local);
+    bytes = {local.address, code == ErrorCode::ok ? from.length : 0};
+    by_cpu = reached_by_cpu(local.kind);
+    return code;
+  }
+  copy_.clear();
+  for (const Extent& each : std::get<std::span<const Extent>>(send.request.layout)) {
+    const Slice& from = each.local;
+    const ErrorCode code = peer_.regions().resolve(from.region, from.offset, from.length, Access::none, local);
+    if (code != ErrorCode::ok) return code;
+    if (copy) copy_.insert(copy_.end(), local.address, local.address + from.length);
+  }
+  bytes = copy_;
+  return ErrorCode::ok;
+}
+
 [[gnu::noinline]] bool MessageSender::send_direct(std::uint32_t slot, std::uint32_t sequence,
                                                   ToldReceives::Told& told) {
   Transfer& t = peer_.transfer(slot);
-  if (t.total == 0 || t.total > std::min(told.window.size_bytes, kLongestDirect) || t.request.options.checksum ||
+  if (!std::holds_alternative<Extent>(t.request.layout) || t.total == 0 ||
+      t.total > std::min(told.window.size_bytes, kLongestDirect) || t.request.options.checksum ||
       t.request.options.start_after != nullptr)
     return false;
   Status error;
@@ -96,7 +117,18 @@ void MessageSender::begin_write(std::uint32_t slot, TransferId receiver, RemoteR
   r.remote_window = window;
   r.direct = r.signs = r.ended = r.gone = false;
   r.next = {};
-  std::get<Extent>(t.request.layout).remote = {window, 0};
+  if (auto* const one = std::get_if<Extent>(&t.request.layout)) {
+    one->remote = {window, 0};
+  } else {
+    const auto list = std::get<std::span<const Extent>>(t.request.layout);
+    if (t.pieces.empty()) t.pieces.assign(list.begin(), list.end());
+    std::uint64_t at = 0;
+    for (Extent& piece : t.pieces) {
+      piece.remote = {window, at};
+      at += piece.local.length;
+    }
+    t.request.layout = std::span<const Extent>(t.pieces);
+  }
   t.cursor = {};
   t.route = {};
   t.immediate_sent = false;
@@ -197,10 +229,9 @@ std::optional<std::uint32_t> MessageSender::ending_immediate(std::uint32_t slot)
 bool MessageSender::window_gone(std::uint32_t slot) {
   Transfer& t = peer_.transfer(slot);
   if (t.request.operation != Operation::send || !t.rendezvous.other || t.phase != Phase::moving) return false;
-  const Slice& from = std::get<Extent>(t.request.layout).local;
-  transport::RegionTable::Resolved local;
-  if (peer_.regions().resolve(from.region, from.offset, from.length, Access::none, local) != ErrorCode::ok)
-    return false;  // it is the send's own memory that is gone
+  std::span<const std::byte> bytes;
+  bool by_cpu = false;
+  if (look_at(t, false, bytes, by_cpu) != ErrorCode::ok) return false;  // it is the send's own memory that is gone
   t.rendezvous.gone = true;
   t.in_doubt = true;  // some of the bytes may lie in the memory of a receive that is none of this message
   t.cursor.block = t.blocks;

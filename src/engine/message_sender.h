@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "engine/message_memory.h"
 #include "engine/peer_context.h"
@@ -41,6 +43,8 @@ class MessageSender {
   void on_receive_withdrawn(std::uint32_t number, bool to_come);
 
  private:
+  // The send's memory: where it is one piece, that; of several, if there are not many bytes, a copy.
+  ErrorCode look_at(const Transfer& send, bool copy, std::span<const std::byte>& bytes, bool& by_cpu);
   bool announce(std::uint32_t slot);         // false: beyond the peer's limit of unexpected bytes
   Transfer* send_that_waits(TransferId id);  // announced, and not yet cleared or complete; null: it has ended
   bool send_direct(std::uint32_t slot, std::uint32_t sequence, ToldReceives::Told& told);  // takes its window
@@ -54,6 +58,7 @@ class MessageSender {
   TransferQueue sends_;           // not yet announced, in submission order
   std::uint32_t cost_there_ = 0;  // of unexpected messages, in bytes of the limit
   ToldReceives told_;
+  std::vector<std::byte> copy_;  // of a short send's pieces
 };
 
 }  // namespace fairway::engine

@@ -15,6 +15,11 @@ constexpr bool is_message(Operation operation) {
   return operation == Operation::send || operation == Operation::receive;
 }
 
+// A receive of whichever peer sends first.
+inline bool is_of_any(const Request& request) {
+  return request.operation == Operation::receive && !request.peer;
+}
+
 // What moves the bytes of an operation. A send is a write into the window that its receive opens.
 constexpr transport::Op op_of(Operation operation) {
   switch (operation) {

@@ -49,10 +49,9 @@ Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::Sessi
       service_(*this, {[this](RegionId region) { return flush(region); },
                        [this](const DeviceOperation& operation) { staging_server_.begin(operation); },
                        worker.services().notice}),
-      windows_(*this, {worker.locals(), worker.remotes(), owner_,
-                       [this](RegionId window, std::uint32_t slot) { remove_window(window, slot); },
+      windows_(*this, {worker.locals(), worker.remotes(), owner_, std::bind_front(&Peer::remove_window, this),
                        [this] { return links_take_messages_directly(); }}),
-      matcher_(*this, windows_, worker.services().options.unexpected_bytes_per_peer),
+      matcher_(*this, windows_, worker.any(), worker.services().options.unexpected_bytes_per_peer),
       staging_client_(*this,
                       {worker.staging(), worker.remotes(), owner_,
                        [this](RegionId local, RemoteRegionId remote) { return routes_.reach_by_any(local, remote); },
@@ -107,6 +106,14 @@ void Peer::end_session(const Status& reason) {
 void Peer::violation(const std::string& what) {
   if (down_) return;
   end_session(Status(ErrorCode::protocol_error, "the peer sent " + what).with_peer(text()));
+}
+
+void Peer::adopt(std::uint32_t slot) {
+  Transfer& t = transfer(slot);
+  t.request.peer = id();
+  t.peer.store(id().slot, std::memory_order_release);
+  transfers_.adopt(slot);
+  worker_.took_any();
 }
 
 void Peer::enqueue_record(std::uint32_t record, std::uint32_t owner) {
@@ -282,17 +289,18 @@ bool Peer::links_take_messages_directly() const {
 }
 
 // The peer may be gone when the window is finally removed.
-void Peer::remove_window(RegionId window, std::uint32_t slot) {
+void Peer::remove_window(RegionId window, std::uint32_t slot, std::shared_ptr<void> kept) {
   const TransferId waits = slot == kNoSlot ? TransferId{} : table().id(slot);
-  worker_.remove_region(window, this, [worker = &worker_, window, waits, slot, id = id()](const Status& status) {
-    if (!status) {  // the receive goes on until nothing can write there any more
-      if (Peer* owner = worker->peer_of(id)) owner->remove_window(window, waits ? slot : kNoSlot);
-      return;
-    }
-    worker->services().regions.remove(window);
-    if (!waits || !worker->services().transfers.is_active(waits)) return;
-    if (Peer* owner = worker->peer_of(id)) owner->matcher_.window_closed(waits.slot);
-  });
+  worker_.remove_region(
+      window, this, [worker = &worker_, window, waits, slot, kept = std::move(kept), id = id()](const Status& status) {
+        if (!status) {  // the receive goes on until nothing can write there any more
+          if (Peer* owner = worker->peer_of(id)) owner->remove_window(window, waits ? slot : kNoSlot, kept);
+          return;
+        }
+        worker->services().regions.remove(window);
+        if (!waits || !worker->services().transfers.is_active(waits)) return;
+        if (Peer* owner = worker->peer_of(id)) owner->matcher_.window_closed(waits.slot);
+      });
 }
 
 template <class Body, class Handle>

@@ -50,6 +50,10 @@ class Peer final : public PeerContext, private LinkOwner {
     return found == nullptr ? std::nullopt : std::optional(Probed{id(), tag, found->length});
   }
 
+  void match(std::uint64_t tag) {  // a receive of any peer has come
+    if (!down_) matcher_.match(tag);
+  }
+
   // ---- parts ----
   [[nodiscard]] LinkSet& links() { return links_; }
   [[nodiscard]] LinkRates& rates() { return rates_; }
@@ -80,6 +84,7 @@ class Peer final : public PeerContext, private LinkOwner {
   void drained(std::uint32_t slot) override { transfers_.drained(slot); }
   void fail(std::uint32_t slot, const Status& status) override { transfers_.fail(slot, status); }
   void finish(std::uint32_t slot, const Status& status) override { transfers_.finish(slot, status); }
+  void adopt(std::uint32_t slot) override;
   std::uint32_t acquire_record(RecordType type) override { return records_.acquire(type); }
   void enqueue_record(std::uint32_t record, std::uint32_t owner) override;
   bool post_now(std::span<std::byte> head, std::span<const std::byte> tail) override {
@@ -98,7 +103,7 @@ class Peer final : public PeerContext, private LinkOwner {
   void tell_user(PeerEvent::Kind kind, const Link& link, const Status& reason, std::string detail = {});
   Status flush(RegionId region);
   [[nodiscard]] bool links_take_messages_directly() const;
-  void remove_window(RegionId window, std::uint32_t slot);
+  void remove_window(RegionId window, std::uint32_t slot, std::shared_ptr<void> kept);
   [[nodiscard]] Status why_ended() const;
   // Gives a record to its part.
   void serve(const RecordHeader& record);

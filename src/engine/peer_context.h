@@ -40,6 +40,7 @@ class PeerContext {
   virtual void drained(std::uint32_t slot) = 0;                       // one thing less is in flight for it
   virtual void fail(std::uint32_t slot, const Status& status) = 0;    // completes once nothing of it is in flight
   virtual void finish(std::uint32_t slot, const Status& status) = 0;  // completes now
+  virtual void adopt(std::uint32_t slot) = 0;  // a receive of any peer is this peer's from now on
   // ---- records to the peer ----
   virtual std::uint32_t acquire_record(RecordType type) = 0;  // kNoSlot: the session has ended
   virtual void enqueue_record(std::uint32_t record, std::uint32_t owner) = 0;

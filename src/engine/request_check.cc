@@ -10,6 +10,9 @@
 namespace fairway::engine {
 namespace {
 
+constexpr std::size_t kMostPieces = 1024;
+constexpr std::uint64_t kMostSpread = 64U << 20;  // copied by a worker between two of its turns
+
 Status refused(ErrorCode code, const char* side) {
   switch (code) {
     case ErrorCode::out_of_range:
@@ -71,8 +74,10 @@ Status RequestCheck::check_signal(const Notify& notify) const {
 
 Status RequestCheck::check(const Request& request) const {
   if (Status status = check_values(request); !status) return status;
-  if (!peers_.is_usable(request.peer)) return peers_.why_not(request.peer);
   const RequestOptions& wanted = request.options;
+  if (is_of_any(request) && wanted.after)
+    return {ErrorCode::invalid_argument, "a receive of any peer takes no `after`: name the peer, or submit it later"};
+  if (!is_of_any(request) && !peers_.is_usable(request.peer)) return peers_.why_not(request.peer);
   if (wanted.after != TransferId{} && !transfers_.was_given(wanted.after))
     return {ErrorCode::invalid_argument,
             "RequestOptions::after names no transfer of this engine: give an id that it gave, or none"};
@@ -90,14 +95,31 @@ Status RequestCheck::check(const Request& request) const {
   return check_blocks(request);
 }
 
+// Of a message. They are few, so that they are looked at here.
+Status RequestCheck::check_pieces(const Request& request) const {
+  const bool receives = request.operation == Operation::receive;
+  const auto* list = std::get_if<std::span<const Extent>>(&request.layout);
+  if (list == nullptr || list->empty() || list->size() > kMostPieces)
+    return {ErrorCode::invalid_argument, "a message's memory is one extent, or a list of 1 to 1,024"};
+  if (is_of_any(request)) return {ErrorCode::invalid_argument, "a receive of any peer takes one extent"};
+  for (const Extent& each : *list) {
+    if (Status status = check_local(each.local, receives); !status) return status;
+    if (const auto region = regions_.find(each.local.region); region && !reached_by_cpu(region->kind))
+      return {ErrorCode::unsupported, "the pieces of a message are of host memory: a GPU's memory is one extent"};
+  }
+  if (receives && total_bytes(request.layout) > kMostSpread)
+    return {ErrorCode::invalid_argument, "a receive into several pieces takes at most 64 MiB: receive into one"};
+  return {};
+}
+
 Status RequestCheck::check_blocks(const Request& request) const {
   if (Status status = check_layout(request.layout); !status) return status;
   const auto* extent = std::get_if<Extent>(&request.layout);
   if (request.operation == Operation::send || request.operation == Operation::receive) {
-    if (extent == nullptr) return {ErrorCode::invalid_argument, "send and receive take one extent"};
     if (request.options.notify.kind != NotifyKind::none)
       return {ErrorCode::invalid_argument, "a send carries no notification: the peer's receive is one"};
-    return check_local(extent->local, request.operation == Operation::receive);
+    return extent != nullptr ? check_local(extent->local, request.operation == Operation::receive)
+                             : check_pieces(request);
   }
   const bool reads = request.operation == Operation::read;
   const Access needed = reads ? Access::read : Access::write;

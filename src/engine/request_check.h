@@ -26,6 +26,7 @@ class RequestCheck {
 
  private:
   [[nodiscard]] Status check_signal(const Notify& notify) const;
+  [[nodiscard]] Status check_pieces(const Request& request) const;
   [[nodiscard]] Status check_blocks(const Request& request) const;
   [[nodiscard]] Status check_local(const Slice& slice, bool written) const;
   [[nodiscard]] Status check_remote(const RemoteAddress& place, std::uint64_t length, Access needed) const;

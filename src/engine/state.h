@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 
+#include "engine/any_receives.h"
 #include "engine/arrivals.h"
 #include "engine/introspection.h"
 #include "engine/mapped_regions.h"
@@ -38,6 +39,7 @@ struct Engine::State {
   engine::Waiting waiting;
   engine::RegisteredRegions regions;
   transport::RegionTable remotes;  // bounds of imported regions
+  engine::AnyReceives any;
   engine::Submissions submissions;
   engine::TransferWaits transfer_waits;
   std::atomic<std::uint32_t> probes{0};

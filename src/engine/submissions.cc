@@ -22,10 +22,11 @@ bool is_one_piece(const Request& request) {
 
 Submissions::Submissions(const EngineOptions& options, const transport::RegionTable& regions,
                          const transport::RegionTable& remotes, const PeerTable& peers, const Workers& workers,
-                         Waiting& waiting, bool short_path)
+                         AnyReceives& any, Waiting& waiting, bool short_path)
     : short_path_(short_path),
       peers_(peers),
       workers_(workers),
+      any_(any),
       waiting_(waiting),
       transfers_(options.max_transfers, options.workers * kAllChunks, options.workers),
       completions_(options.max_transfers + options.workers * AtOnceTable<>::kSize),
@@ -40,8 +41,9 @@ Result<TransferId> Submissions::submit(const Request& request, bool full_is_erro
       if (status.code() == ErrorCode::queue_full) back_pressure_.fetch_add(1, std::memory_order_relaxed);
       return status;
     }
-  const std::uint32_t slot =
-      transfers_.acquire(request.peer, request.operation == Operation::receive, request.options.deliver);
+  const bool of_any = is_of_any(request);
+  const PeerId peer = of_any ? PeerId{kNoSlot, 0} : request.peer;
+  const std::uint32_t slot = transfers_.acquire(peer, request.operation == Operation::receive, request.options.deliver);
   if (slot == kNoSlot) {
     if (queue != nullptr) queue->give_back();
     back_pressure_.fetch_add(1, std::memory_order_relaxed);
@@ -50,9 +52,17 @@ Result<TransferId> Submissions::submit(const Request& request, bool full_is_erro
                   "all EngineOptions::max_transfers are in use: collect completions, then try again");
   }
   Transfer& t = transfers_[slot];
-  const bool now = may_start_now(request);
+  const bool now = !of_any && may_start_now(request);
   t.begin(request, now && request.options.deadline == kForever ? 0 : waiting_.now(), queue);
   const TransferId id = transfers_.id(slot);
+  if (of_any) {
+    t.request.peer = peer;
+    t.peer.store(kNoSlot, std::memory_order_relaxed);
+    if (start_any(id, t)) return id;
+    if (queue != nullptr) queue->give_back();
+    transfers_.collected(slot);
+    return Status(ErrorCode::queue_full, "1,024 receives of any peer wait: collect some of them, then try again");
+  }
   if (now && start_now(request.peer, slot)) return id;
   if (now) t.submitted = waiting_.now();
   workers_.owner_of(request.peer.slot).submit(slot);
@@ -79,6 +89,14 @@ bool Submissions::may_start_now(const Request& request) const {
   const RequestOptions& options = request.options;
   return short_path_ && (is_message(request.operation) || (waiting_.by_caller() && is_one_piece(request))) &&
          !options.after && options.start_after == nullptr && options.deadline.count() > 0 && !waiting_.closed();
+}
+
+bool Submissions::start_any(TransferId id, const Transfer& t) {
+  const std::uint32_t index =
+      any_.add({id, t.request.tag, std::get<Extent>(t.request.layout).local, t.submitted, t.deadline});
+  if (index == kNoSlot) return false;
+  for (const auto& worker : workers_.all()) worker->submit(AnyReceives::kMark | index);
+  return true;
 }
 
 // By its caller in the worker's place. False: the worker has to.

@@ -7,6 +7,7 @@
 
 #include "fairway/engine.h"
 
+#include "engine/any_receives.h"
 #include "engine/polled_queue.h"
 #include "engine/request_check.h"
 #include "engine/short_path.h"
@@ -21,8 +22,8 @@ class Submissions {
  public:
   // Everything given outlives it.
   Submissions(const EngineOptions& options, const transport::RegionTable& regions,
-              const transport::RegionTable& remotes, const PeerTable& peers, const Workers& workers, Waiting& waiting,
-              bool short_path);
+              const transport::RegionTable& remotes, const PeerTable& peers, const Workers& workers, AnyReceives& any,
+              Waiting& waiting, bool short_path);
 
   [[nodiscard]] Status check(const Request& request) const {  // whether it would be accepted
     return waiting_.closed() ? Status(ErrorCode::closed, "the engine is closed") : check_.check(request);
@@ -67,10 +68,12 @@ class Submissions {
   std::size_t complete_now(std::span<const Request> requests, std::span<TransferId> ids);
   [[nodiscard]] bool may_start_now(const Request& request) const;
   bool start_now(PeerId peer, std::uint32_t slot);
+  bool start_any(TransferId id, const Transfer& t);  // false: too many wait
 
   const bool short_path_;
   const PeerTable& peers_;
   const Workers& workers_;
+  AnyReceives& any_;
   Waiting& waiting_;
   TransferTable transfers_;
   CompletionQueue completions_;

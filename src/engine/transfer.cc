@@ -32,6 +32,7 @@ void Transfer::begin(const Request& given, Time now, NamedQueue* named) {
   bytes_done = bytes_posted = links_used = 0;
   status = {};
   rendezvous = {};
+  if (!pieces.empty()) pieces = {};
   notify_record = arming = next = first_dependent = next_dependent = previous_active = next_active = kNoSlot;
   queued = needs_flush = in_doubt = armed = gated = false;
   chunk = kNoSlot;

@@ -78,18 +78,20 @@ class Failures {
 
 // The rendezvous half of a send or receive.
 struct Rendezvous {
-  TransferId other;              // the peer's transfer, once known
-  bool announced = false;        // send: the peer knows of it; receive: the peer was told where to write
-  std::uint32_t cost = 0;        // send: of the peer's room for unexpected messages
-  RegionId window;               // receive: what the peer may write to, revoked when it is done
-  RemoteRegionId remote_window;  // send: the same, imported
-  std::uint64_t length = 0;      // receive: of the message
-  std::uint32_t number = 0;      // send: of the record that its bytes' immediate names; receive: of its receive_posted
-  bool told = false;             // receive: the peer may write to the window before anything is matched
-  bool direct = false;           // send: into such a window
-  bool gone = false;             // send: its window is revoked; it waits for another receive, or for why this one ended
-  bool signs = false;            // send: its bytes' immediate says that they came
-  bool ended = false;            // of what overtook: send: the receive is complete; receive: the bytes came
+  TransferId other;               // the peer's transfer, once known
+  bool announced = false;         // send: the peer knows of it; receive: the peer was told where to write
+  std::uint32_t cost = 0;         // send: of the peer's room for unexpected messages
+  RegionId window;                // receive: what the peer may write to, revoked when it is done
+  std::byte* gathered = nullptr;  // receive into several pieces: where its window is
+  RemoteRegionId remote_window;   // send: the same, imported
+  std::uint64_t length = 0;       // receive: of the message
+  std::uint64_t place = 0;        // receive: behind so many receives of any peer
+  std::uint32_t number = 0;       // send: of the record that its bytes' immediate names; receive: of its receive_posted
+  bool told = false;              // receive: the peer may write to the window before anything is matched
+  bool direct = false;            // send: into such a window
+  bool gone = false;   // send: its window is revoked; it waits for another receive, or for why this one ended
+  bool signs = false;  // send: its bytes' immediate says that they came
+  bool ended = false;  // of what overtook: send: the receive is complete; receive: the bytes came
   ErrorCode aborted = ErrorCode::ok;  // receive: of what overtook: the send ended
   TransferId next;                    // send: another receive, once the bytes are no longer on their way to the first
   RemoteRegionId next_window;         // likewise
@@ -107,6 +109,7 @@ struct Transfer {
   std::atomic<Deliver> delivery{Deliver::to_wait};
 
   Request request;
+  std::vector<Extent> pieces;                        // of a send of several, once they have a window to go to
   std::array<std::byte, kMaxNotifyMessage> message;  // the notification's, copied at submission
   std::uint32_t message_bytes = 0;
   std::uint64_t total = 0;  // bytes to move

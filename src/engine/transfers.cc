@@ -34,6 +34,17 @@ void Transfers::retire(std::uint32_t slot) {
   --active_count_;
 }
 
+void Transfers::watch_deadline(const Transfer& t) {
+  if (t.deadline >= next_deadline_) return;
+  next_deadline_ = t.deadline;
+  peer_.wake_at(t.deadline);
+}
+
+void Transfers::adopt(std::uint32_t slot) {
+  activate(slot);
+  watch_deadline(transfer(slot));
+}
+
 void Transfers::start(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   activate(slot);
@@ -45,10 +56,7 @@ void Transfers::start(std::uint32_t slot) {
   if (t.deadline <= peer_.now())
     return fail(slot,
                 Status(ErrorCode::deadline_exceeded, "the deadline passed before it began").with_peer(peer_.text()));
-  if (t.deadline < next_deadline_) {
-    next_deadline_ = t.deadline;
-    peer_.wake_at(t.deadline);
-  }
+  watch_deadline(t);
   if (parts_.links.no_link_since() != kNever) {
     if (active_count_ == 1) parts_.links.forgive_stalls();  // nobody has waited for them
     peer_.wake_at(peer_.now());
@@ -72,9 +80,7 @@ void Transfers::start_now(std::uint32_t slot) {
     parts_.matcher.start_now(slot);
   else
     post_whole(slot);
-  if (t.phase == Phase::done || t.deadline >= next_deadline_) return;
-  next_deadline_ = t.deadline;
-  peer_.wake_at(t.deadline);
+  if (t.phase != Phase::done) watch_deadline(t);
 }
 
 void Transfers::dependency_ended(std::uint32_t slot, bool ok) {

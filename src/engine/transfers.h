@@ -118,6 +118,7 @@ class Transfers {
   void fail(std::uint32_t slot, const Status& status);
   void finish(std::uint32_t slot, const Status& status);
   void begin_inner(std::uint32_t slot) { activate(slot); }  // of the engine's own, before it takes turns
+  void adopt(std::uint32_t slot);                           // a receive of any peer, which has begun
   void fail_all(const Status& reason);
   void peer_gone();  // what no transport holds ends; then fail_all()
 
@@ -139,6 +140,7 @@ class Transfers {
   Transfer& transfer(std::uint32_t slot) { return peer_.transfer(slot); }
   void enqueue(std::uint32_t slot);
   void activate(std::uint32_t slot);
+  void watch_deadline(const Transfer& t);
   void retire(std::uint32_t slot);
   bool goes_whole(Transfer& t);
   void post_whole(std::uint32_t slot);

@@ -317,6 +317,7 @@ void Transfers::finish(std::uint32_t slot, const Status& status) {
   if (!ok) parts_.notifier.failed(t);
   t.completion.bytes = bytes;
   t.completion.user_data = t.request.options.user_data;
+  if (t.request.operation == Operation::receive) t.completion.peer = t.request.peer;
   parts_.worker.ended(slot);
 }
 

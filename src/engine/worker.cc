@@ -30,7 +30,8 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       services_(services),
       transports_(std::move(transports)),
       visited_(services.options.progress == Progress::threads),
-      submissions_(services.options.max_transfers),
+      submissions_(services.options.max_transfers + AnyReceives::kMost),
+      any_(services.any, index),
       slices_(std::clamp(services.options.max_transfers, 64u, kMaxSlices), services.peers.capacity()),
       outbox_(transports_, [this](std::uint32_t token) { on_untaken(token); }),
       events_(kEventsPerPoll),
@@ -61,7 +62,7 @@ Worker::~Worker() = default;
 // A push while the worker closes: either its last step has seen it, or this sees that there is no step any more and has
 // it taken here. Dekker, as in SleepGate: each side writes, then has a full fence, then reads what the other wrote.
 void Worker::submit(std::uint32_t slot) {
-  (void)submissions_.push(std::move(slot));  // never full: it holds each slot at most once
+  (void)submissions_.push(std::move(slot));  // never full: it holds each at most once
   queued_.store(true, std::memory_order_relaxed);
   wake();
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -98,13 +99,14 @@ Time Worker::step(Time now) {
   if (ready_.size() > 0 || !outbox_.empty()) busy_ |= pump_peers();
   if (staging_.has_work()) (void)staging_.proceed(now_);
   if (timers_.next() <= now_ && run_timers()) busy_ |= pump_peers();
+  if (any_deadline_ <= now_) end_late_any();
   deliver();
   // After deliver(): when a region is reported fenced, its transfers have completed.
   if (!removals_.empty() && removals_.proceed([this](RegionId id) { return staging_.copies(id); })) again();
   if (!departures_.empty()) let_go();
   if (!leaving_.empty()) reap_peers();
   deliver();
-  Time next = timers_.next();
+  Time next = std::min(timers_.next(), any_deadline_);
   for (const auto& transport : transports_) {
     const Time at = transport->next_timer();
     busy_ |= at == transport::kPollAgain;
@@ -150,6 +152,10 @@ bool Worker::take_submissions() {
   std::size_t taken = 0;
   while (taken < kSubmissionsPerStep && submissions_.pop(slot)) {
     ++taken;
+    if ((slot & AnyReceives::kMark) != 0) {
+      take_any(slot & ~AnyReceives::kMark);
+      continue;
+    }
     Transfer& transfer = services_.transfers[slot];
     Peer* owner = peers_[transfer.peer].get();
     if (!shut_ && owner != nullptr && owner->id() == transfer.request.peer) {

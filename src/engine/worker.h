@@ -16,6 +16,7 @@
 
 #include "core/mpsc_queue.h"
 #include "core/owner_word.h"
+#include "engine/any_receives.h"
 #include "engine/local_regions.h"
 #include "engine/machine_discovery.h"
 #include "engine/mappings.h"
@@ -63,6 +64,7 @@ struct Services {
   const std::atomic<std::uint32_t>& probes;  // callers that wait for a message to come
   std::atomic_flag& device_atomics;          // held by the worker that executes one on a device's memory
   Mappings& mappings;
+  AnyReceives& any;
   bool short_path = true;  // false: nothing is done within its call
 };
 
@@ -99,7 +101,8 @@ class Worker final : public Stepper, public TransferOwner {
   ~Worker() override;
 
   // ---- any thread ----
-  void submit(std::uint32_t slot);                  // a transfer, ready to start
+  // A transfer, ready to start; with AnyReceives::kMark a receive of any peer.
+  void submit(std::uint32_t slot);
   void post(std::function<void(Worker&)> command);  // to run on the owner; cold paths only
   // Runs `command` on the owner and waits until it has run; at once when called by the owner itself.
   void call(const std::function<void(Worker&)>& command);
@@ -155,6 +158,11 @@ class Worker final : public Stepper, public TransferOwner {
   }
   void stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket> ticket);
   void force_stop(TransferId id);
+
+  // ---- receives of any peer (worker_any.cc) ----
+  AnyWaiting& any() { return any_; }
+  void took_any();    // this worker has taken one: the others forget it
+  void forget_any();  // those that other workers have taken
 
   // ---- regions ----
   LocalRegions& locals() { return locals_; }
@@ -250,6 +258,14 @@ class Worker final : public Stepper, public TransferOwner {
     }
   }
   bool take_submissions();
+  // worker_any.cc
+  [[nodiscard]] bool is_home() const { return &services_.worker_of(kNoSlot) == this; }
+  [[nodiscard]] Worker* elsewhere(TransferId id);  // who has it; null: this worker, or nobody
+  bool stop_any(TransferId id, const Status& why, std::shared_ptr<CancelTicket>& ticket);  // false: it is none
+  void take_any(std::uint32_t index);
+  void end_any(std::uint32_t slot, const Status& status);
+  void end_all_any(const Status& status);
+  void end_late_any();
   bool poll_transports();
   void drain_transports();
   bool pump_peers();
@@ -284,6 +300,8 @@ class Worker final : public Stepper, public TransferOwner {
   bool kept_out_ = false;  // a visitor was there when it was to step; the owner's
 
   MpscQueue<std::uint32_t> submissions_;
+  AnyWaiting any_;
+  Time any_deadline_ = kNever;                          // of those in any_, if this is their home
   std::mutex commands_mutex_;                           // guards commands_, runs_closed_ and the writing of closed_
   std::vector<std::function<void(Worker&)>> commands_;  // guarded by commands_mutex_
   bool runs_closed_ = false;                            // guarded by commands_mutex_: a thread is in run_closed()

@@ -102,6 +102,7 @@ void Worker::shut() {
       for (std::size_t e = 0; e < count; ++e) handle(i, events_[e]);
   }
   take_all_submissions();
+  end_all_any({ErrorCode::cancelled, "the engine is closing"});
   reap_peers();
   deliver();
   removals_.end_all();

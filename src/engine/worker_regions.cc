@@ -19,6 +19,11 @@ void Worker::machine_known() {
 void Worker::stop_users_of(RegionId id) {
   take_all_submissions();  // users of the region that were accepted before it was revoked
   for (const std::uint32_t slot : live_) peers_[slot]->region_users().stop_users_of(id);
+  if (is_home())
+    any_.take_if([id](const AnyReceives::One& one) { return one.into.region == id; },
+                 [&](std::uint32_t slot) {
+                   end_any(slot, {ErrorCode::cancelled, "the local region was deregistered"});
+                 });
 }
 
 void Worker::remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done) {

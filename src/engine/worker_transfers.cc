@@ -64,6 +64,7 @@ bool Worker::start_now(std::uint32_t slot) {
 void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket> ticket) {
   take_all_submissions();  // the one to stop may be among them, or behind one that another thread is still putting
                            // there
+  if (stop_any(id, why, ticket)) return;
   Peer* owner = services_.transfers.is_active(id) ? peer(services_.transfers[id.slot].peer) : nullptr;
   if (owner == nullptr) {
     if (ticket != nullptr) {
@@ -97,11 +98,15 @@ void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket
 
 void Worker::force_stop(TransferId id) {
   if (!services_.transfers.is_active(id)) return;
+  if (Worker* const other = elsewhere(id)) return other->post([id](Worker& there) { there.force_stop(id); });
   if (Peer* owner = peer(services_.transfers[id.slot].peer)) owner->transfers().force_stop(id.slot);
 }
 
 void Worker::when_ended(TransferId id, std::function<void(bool ok)> answer) {
   if (id.slot >= services_.transfers.capacity()) return answer(true);  // it completed with ok within its call
+  if (Worker* const other = services_.transfers.is_active(id) ? elsewhere(id) : nullptr)
+    return other->post([id, answer = std::move(answer)](Worker& there) { there.when_ended(id, answer); });
+  if (any_.has(id)) return void(foreign_.emplace_back(id, std::move(answer)));
   if (services_.transfers.is_active(id) && services_.transfers[id.slot].phase != Phase::done)
     foreign_.emplace_back(id, std::move(answer));
   else
@@ -113,7 +118,7 @@ bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
   Transfer& first = services_.transfers[after.slot];
   if (services_.transfers.is_active(after)) {
     Worker& owner = services_.worker_of(first.peer);
-    if (&owner != this) {  // ask the other worker, which always answers
+    if (&owner != this || any_.has(after)) {  // ask the other worker, which always answers
       const TransferId id = services_.transfers.id(slot);
       owner.post([this, after, slot, id](Worker& other) {
         const auto answer = [this, slot, id](bool ok) {
@@ -187,7 +192,7 @@ void Worker::note_end(Transfer& transfer) {
 
 void Worker::no_longer_waits(std::uint32_t slot) {
   const TransferId first = services_.transfers[slot].request.options.after;
-  if (!services_.transfers.is_active(first)) return;
+  if (!services_.transfers.is_active(first) || any_.has(first)) return;
   if (&services_.worker_of(services_.transfers[first.slot].peer) != this) return;  // its answer will be ignored
   std::uint32_t* link = &services_.transfers[first.slot].first_dependent;
   while (*link != kNoSlot && *link != slot) link = &services_.transfers[*link].next_dependent;
@@ -244,7 +249,16 @@ void Worker::deliver(std::uint32_t slot, bool& completed) {
 }
 
 std::optional<History> Worker::in_flight(TransferId id) {
-  if (!services_.transfers.is_active(id)) return std::nullopt;
+  if (!services_.transfers.is_active(id) || elsewhere(id) != nullptr) return std::nullopt;
+  if (const auto waiting = any_.look(id)) {  // another worker may take it just now: nothing of the transfer is read
+    History history;
+    history.id = id;
+    history.operation = Operation::receive;
+    history.bytes = waiting->into.length;
+    history.submitted = waiting->submitted;
+    history.ended = std::max(now_, waiting->submitted);
+    return history;
+  }
   Transfer& t = services_.transfers[id.slot];
   if (peer_of(t.request.peer) == nullptr) return std::nullopt;
   return History{id,

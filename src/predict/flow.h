@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -49,6 +50,11 @@ enum class Mover : std::uint8_t {
   cpu,      // one core copies
   sockets,  // the kernel copies, over one TCP connection
 };
+
+// Bytes of payload in a packet of InfiniBand or RoCE; an interface's may be any.
+constexpr bool is_rdma_mtu(std::uint32_t bytes) {
+  return std::has_single_bit(bytes) && bytes >= 256 && bytes <= 4096;
+}
 
 // How the bytes are moved.
 struct Conditions {

@@ -167,9 +167,23 @@ std::uint32_t nvlink_generation(const Machine& machine, std::uint32_t index) {
   return sm >= 100 ? 5 : sm >= 90 ? 4 : sm >= 80 ? 3 : sm >= 70 ? 2 : sm >= 60 ? 1 : 0;
 }
 
+namespace {
+
+std::uint32_t links_of(const Machine& machine, std::uint32_t gpu) {
+  std::uint32_t count = 0;
+  for (const auto& link : machine.links) {
+    const NodeRef self{NodeKind::gpu, gpu};
+    if (link.kind == topology::LinkKind::nvlink && (link.a == self || link.b == self)) count += link.count.value_or(0);
+  }
+  return count;
+}
+
+}  // namespace
+
 Range nvlink_gbs(const Machine& machine, std::uint32_t gpu) {
   switch (nvlink_generation(machine, gpu)) {
-    case 0: return {20, 25, 50};
+    // Of more than 12 links they are NVLink 4 or 5.
+    case 0: return {links_of(machine, gpu) > 12 ? 25.0 : 20.0, 25, 50};
     case 1: return Range::exactly(20);
     case 5: return Range::exactly(50);
     default: return Range::exactly(25);

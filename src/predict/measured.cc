@@ -114,6 +114,8 @@ class RowReader {
       how.by_kernel = word == "kernel";
       how.mover = word == "cpu" ? Mover::cpu : word == "sockets" ? Mover::sockets : Mover::device;
     }
+    if (how.mtu && how.mover != Mover::sockets && !is_rdma_mtu(*how.mtu))
+      return error(fields, fmt::format("mtu '{}' is none of RDMA's: 256, 512, 1024, 2048, 4096", *how.mtu));
     return {};
   }
 

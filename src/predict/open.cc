@@ -19,12 +19,12 @@ Result<topology::Machine> machine_of(const std::string& path) {
     options.use_verbs = false;  // queue limits do not affect rates
     return topology::discover(options);
   }
-  const auto text = topology::read_file(path, kMaxSnapshotBytes);
+  const auto text = topology::read_input(path, kMaxSnapshotBytes);
   if (!text) return text.status();
   if (!topology::text::trim(*text).starts_with('{'))
     return Status(ErrorCode::unsupported,
                   path + ": not a Fairway snapshot; `fairway topo snapshot FILE --from " + path + "` makes one of it");
-  return topology::read_snapshot(*text, path);
+  return topology::read_snapshot(*text, topology::input_name(path));
 }
 
 }  // namespace

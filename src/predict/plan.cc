@@ -172,11 +172,13 @@ void Planner::add_socket_to_memory(Plan& plan, NodeRef device, NodeRef numa) con
         {of_edge_[step.edge] + (step.down ? 1U : 0U), ConstantId::socket_memory, Range::exactly(1), {}});
     known = true;
   }
-  if (!known) {
-    // How many links there are is unknown: at worst the rate between devices, with no upper bound.
-    add_ceiling(plan, across_sockets(cpu_), "the crossing between sockets", {1, 2, kUnbounded});
-    plan.notes.emplace_back("the rate between the sockets is unknown: twice what peers reach is taken for memory");
-  }
+  if (!known) add_unknown_crossing(plan);
+}
+
+// How many links there are is unknown: at worst the rate between devices, with no upper bound.
+void Planner::add_unknown_crossing(Plan& plan) const {
+  add_ceiling(plan, across_sockets(cpu_), "the crossing between sockets", {1, 2, kUnbounded});
+  plan.notes.emplace_back("the rate between the sockets is unknown: twice what peers reach is taken for memory");
 }
 
 void Planner::add_port(Plan& plan, const Endpoint& end, bool receives, const Conditions& how) const {

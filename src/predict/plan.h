@@ -82,6 +82,7 @@ class Planner {
   void add_tree(Plan& plan, topology::NodeRef from, topology::NodeRef to, ConstantId up, ConstantId down) const;
   void add_crossing(Plan& plan, topology::NodeRef a, topology::NodeRef b, Ordering ordering) const;
   void add_socket_to_memory(Plan& plan, topology::NodeRef device, topology::NodeRef numa) const;
+  void add_unknown_crossing(Plan& plan) const;
   void add_memory(Plan& plan, topology::NodeRef numa, ConstantId constant) const;
   void add_messages(Plan& plan, double line_gbs, const Conditions& how) const;
   void add_cpu_copy(Plan& plan, const Endpoint& from, const Endpoint& to, Mover mover) const;

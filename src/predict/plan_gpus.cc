@@ -84,6 +84,8 @@ bool Planner::add_memory_by_c2c(Plan& plan, const Endpoint& memory, std::uint32_
     if (!add_c2c(plan, gpu, numa, reads)) continue;
     add_tree(plan, reads ? numa : device, reads ? device : numa, ConstantId::pcie_dma, ConstantId::pcie_dma);
     add_socket_to_memory(plan, device, numa);
+    // A matrix says that the NIC is the other CPU's, and not which node it is at.
+    if (path.kind == PathKind::sys && !topology::numa_of(machine_, device).known()) add_unknown_crossing(plan);
     plan.path = path;
     plan.latency_us = plan.latency_us + constants_[ConstantId::latency_host];
     add_latency(plan, path);

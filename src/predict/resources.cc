@@ -118,20 +118,20 @@ void Planner::make_ports() {
 
 // The rate of each GPU to its NVSwitches, all links together.
 void Planner::make_fabrics() {
-  std::map<std::uint32_t, double> into;
+  std::map<std::uint32_t, Range> into;
   for (const auto& link : machine_.links) {
     if (link.kind != topology::LinkKind::nvlink) continue;
     const auto gpu = link.a.kind == NodeKind::gpu ? link.a : link.b;
     const auto other = link.a.kind == NodeKind::gpu ? link.b : link.a;
     if (gpu.kind != NodeKind::gpu || other.kind != NodeKind::nv_switch) continue;
     const auto count = link.active ? link.active : link.count;
-    const auto each = link.gbs_per_link ? *link.gbs_per_link : nvlink_gbs(machine_, gpu.index).expected;
-    into[gpu.index] += each * count.value_or(0);
+    const auto each = link.gbs_per_link ? Range::exactly(*link.gbs_per_link) : nvlink_gbs(machine_, gpu.index);
+    into[gpu.index] = into[gpu.index] + each * count.value_or(0);
   }
   for (const auto& [gpu, gbs] : into) {
-    if (gbs <= 0) continue;
+    if (gbs.expected <= 0) continue;
     const NodeRef node{NodeKind::gpu, gpu};
-    of_fabric_[node] = add_resource(ResourceKind::nvlink_fabric, gpu, node, Range::exactly(gbs));
+    of_fabric_[node] = add_resource(ResourceKind::nvlink_fabric, gpu, node, gbs);
   }
 }
 

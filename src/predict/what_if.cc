@@ -137,7 +137,8 @@ Status imagine(std::string_view input, WhatIf& what) {
     if (!number || *number == 0 || *number > 64) return wrong(input, "a number of bond legs from 1 to 64");
     what.conditions.legs = *number;
   } else if (name == "mtu") {
-    if (!number || *number < 256 || *number > 65536) return wrong(input, "bytes from 256 to 65536");
+    if (!number || !is_rdma_mtu(*number))
+      return wrong(input, "an MTU of RDMA: 256, 512, 1024, 2048 or 4096 (an interface of 9000 carries 4096)");
     what.conditions.mtu = *number;
   } else if (name == "ordering") {
     if (value != "relaxed" && value != "strict" && value != "unknown") {

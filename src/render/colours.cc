@@ -87,6 +87,7 @@ constexpr std::string_view kColoured = R"(.paper,.ground{fill:{paper}}
 .stream{stroke:{nicline}}
 .stream.slow{stroke:{bad}}
 .machine .label{fill:{ink};stroke:{paper}}
+.machine .plate{stroke:none}
 .machine .doubt{fill:{faint}}
 .machine .warn{fill:{warn}}
 .machine .bad{fill:{bad}}

@@ -1,6 +1,7 @@
 // What is around the machines: titles, legend, margins, and the network between them.
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -70,20 +71,32 @@ void add_legend(Scene& scene, double y) {
   };
   double x = kMargin;
   double row = y + 14;
+  const auto next = [&](const char* text) {
+    const double width = 34 + text_width(text, 9.5) + 22;
+    if (x + width > scene.width - kMargin && x > kMargin) {
+      x = kMargin;
+      row += 16;
+    }
+    scene.add_text({x + 32, row + 3.5}, text, "legend");
+    return std::exchange(x, x + width);
+  };
   const auto is_drawn = [&scene](std::string_view style) {
     return std::any_of(scene.lines.begin(), scene.lines.end(),
                        [&](const SceneLine& line) { return line.style == style; });
   };
   for (const Entry& entry : kEntries) {
     if (!is_drawn(entry.style)) continue;
-    const double width = 34 + text_width(entry.text, 9.5) + 22;
-    if (x + width > scene.width - kMargin && x > kMargin) {
-      x = kMargin;
-      row += 16;
-    }
-    scene.lines.push_back({{{x, row}, {x + 26, row}}, entry.style, "", entry.thick});
-    scene.add_text({x + 32, row + 3.5}, entry.text, "legend");
-    x += width;
+    const double at = next(entry.text);
+    scene.lines.push_back({{{at, row}, {at + 26, row}}, entry.style, "", entry.thick});
+  }
+  // The stub on a GPU, and what is written beside it.
+  const auto tag = std::find_if(scene.boxes.begin(), scene.boxes.end(),
+                                [](const SceneBox& box) { return box.style.starts_with("tag "); });
+  if (tag != scene.boxes.end()) {
+    const std::string style = tag->style;
+    const Area sample{next("a GPU's link to its socket, GB/s per direction"), row - 6.5, 26, 13};
+    scene.boxes.push_back({sample, style, "", "", 3});
+    scene.add_text({sample.center().x, sample.y + 9.5}, "CPU", "tiny on-" + style.substr(4), Anchor::middle, sample);
   }
   scene.height = std::max(scene.height, row + kMargin);
 }

@@ -1,6 +1,7 @@
 #include "render/scene.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "render/words.h"
 
@@ -39,6 +40,7 @@ void Scene::append(const Scene& other, double dx, double dy) {
   };
   for (const SceneBox& box : other.areas) areas.push_back(moved_box(box));
   for (const SceneBox& box : other.boxes) boxes.push_back(moved_box(box));
+  for (const SceneBox& box : other.plates) plates.push_back(moved_box(box));
   const auto move_lines = [&](const std::vector<SceneLine>& from, std::vector<SceneLine>& to) {
     for (SceneLine line : from) {
       for (Point& point : line.points) point = {point.x + dx, point.y + dy};
@@ -55,7 +57,7 @@ void Scene::append(const Scene& other, double dx, double dy) {
 }
 
 void Scene::flip_vertically() {
-  for (auto* layer : {&areas, &boxes}) {
+  for (auto* layer : {&areas, &boxes, &plates}) {
     for (SceneBox& box : *layer) box.area.y = height - box.area.bottom();
   }
   for (auto* layer : {&lines, &streams}) {
@@ -67,6 +69,18 @@ void Scene::flip_vertically() {
     text.at.y += top - text.home_top;
     text.home_top = top;
   }
+}
+
+Area area_of(const SceneText& text) {
+  static constexpr std::pair<std::string_view, double> kSizes[] = {
+      {"title", 17}, {"subtitle", 11}, {"head", 12.5}, {"name", 11},   {"band", 10.5},
+      {"small", 9},  {"tiny", 8.5},    {"sub", 10},    {"legend", 10}, {"mid", 9.5}};
+  double size = 10;
+  for (const auto& [style, pixels] : kSizes)
+    if ((" " + text.style + " ").find(" " + std::string(style) + " ") != std::string::npos) size = pixels;
+  const double width = text_width(text.text, size);
+  const double left = text.anchor == Anchor::start ? 0 : text.anchor == Anchor::middle ? width / 2 : width;
+  return {text.at.x - left, text.at.y - 0.8 * size, width, size};
 }
 
 double text_width(std::string_view text, double size) {

@@ -51,7 +51,7 @@ struct SceneText {
   double home_height = 0;
 };
 
-// Layers in the order they are painted: areas below lines below boxes below streams below texts.
+// Layers in the order they are painted: areas below lines below boxes below streams below plates below texts.
 struct Scene {
   double width = 0;
   double height = 0;
@@ -59,6 +59,7 @@ struct Scene {
   std::vector<SceneLine> lines;
   std::vector<SceneBox> boxes;
   std::vector<SceneLine> streams;  // traffic, over what it crosses
+  std::vector<SceneBox> plates;    // behind texts, so that no stream goes through one
   std::vector<SceneText> texts;
 
   // A text inside a box, or a free one.
@@ -69,6 +70,8 @@ struct Scene {
   void flip_vertically();
 };
 
+// What a text covers, by its style and the widest of usual fonts.
+Area area_of(const SceneText& text);
 // The most pixels that a text needs in any usual sans-serif font.
 double text_width(std::string_view text, double size);
 // The text, or its beginning with "…", in at most `room` pixels; empty if not even a few letters fit.

@@ -74,6 +74,7 @@ std::string svg(const Scene& scene, const SvgOptions& options) {
   for (const SceneLine& line : scene.lines) add_line(line, out);
   for (const SceneBox& box : scene.boxes) add_box(box, out);
   for (const SceneLine& line : scene.streams) add_line(line, out);
+  for (const SceneBox& box : scene.plates) add_box(box, out);
   for (const SceneText& text : scene.texts) {
     out += fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n", escape(text.style),
                        px(text.at.x), px(text.at.y), anchor_name(text.anchor), escape(text.text));

@@ -130,6 +130,45 @@ class Painter {
   int gpu_lanes_ = 0;
 };
 
+bool crosses(const SceneLine& line, const Area& area) {
+  for (std::size_t i = 1; i < line.points.size(); ++i) {
+    const auto [left, right] = std::minmax(line.points[i - 1].x, line.points[i].x);
+    const auto [top, bottom] = std::minmax(line.points[i - 1].y, line.points[i].y);
+    if (left < area.right() && right > area.x && top < area.bottom() && bottom > area.y) return true;
+  }
+  return false;
+}
+
+// In the colour of what the text stands in: the smallest box around it.
+std::string ground_of(const Scene& scene, Point at) {
+  const SceneBox* smallest = nullptr;
+  for (const auto* layer : {&scene.areas, &scene.boxes})
+    for (const SceneBox& box : *layer) {
+      const bool inside =
+          at.x >= box.area.x && at.x <= box.area.right() && at.y >= box.area.y && at.y <= box.area.bottom();
+      if (inside &&
+          (smallest == nullptr || box.area.width * box.area.height < smallest->area.width * smallest->area.height))
+        smallest = &box;
+    }
+  return smallest == nullptr ? "ground" : smallest->style;
+}
+
+// Streams go behind the texts that they cross. Labels have an edge of their own.
+void add_plates(Scene& scene) {
+  constexpr double kEdge = 2;
+  for (const SceneText& text : scene.texts) {
+    const Area area = area_of(text);
+    const bool crossed = std::any_of(scene.streams.begin(), scene.streams.end(),
+                                     [&](const SceneLine& line) { return crosses(line, area); });
+    if (!crossed || text.style.starts_with("label")) continue;
+    scene.plates.push_back({{area.x - kEdge, area.y - kEdge, area.width + 2 * kEdge, area.height + 2 * kEdge},
+                            ground_of(scene, text.at) + " plate",
+                            "",
+                            "",
+                            2});
+  }
+}
+
 }  // namespace
 
 std::size_t add_streams(const topology::Machine& machine, std::span<const Stream> streams, const std::string& legend,
@@ -137,6 +176,7 @@ std::size_t add_streams(const topology::Machine& machine, std::span<const Stream
   Painter painter(machine, scene);
   std::size_t painted = 0;
   for (const Stream& stream : streams) painted += painter.paint(stream) ? 1 : 0;
+  add_plates(scene);
   if (painted == 0 || legend.empty()) return painted;
   const double y = scene.height + 6;
   scene.add_text({24, y}, legend, "legend");

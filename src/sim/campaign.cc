@@ -33,7 +33,7 @@ Campaign::Campaign(const SimulationRequest& request)
         return options;
       }()),
       random_(request.seed * 2 + 1),
-      scenario_(make_scenario(random_)),
+      scenario_(make_scenario(random_, request.faults)),
       fabric_(simulation_),
       oracle_(simulation_, fabric_) {
   if (scenario_.faulty) ++faults_injected_;
@@ -189,6 +189,7 @@ void Campaign::inject_fault(void* object, std::uint64_t, std::uint64_t) {
       break;
     case Fault::one_way:
     case Fault::slow_path:
+    case Fault::mtu_hole:
       self.change_path(*a->host, *b->host, planned);
       event.planned.a = static_cast<std::uint32_t>(a->host->index());
       event.planned.b = static_cast<std::uint32_t>(b->host->index());
@@ -218,7 +219,8 @@ void Campaign::recover(void* object, std::uint64_t, std::uint64_t) {
     self.simulation_.set_partition(event.planned.a, event.planned.b, false);
     self.partition_changed(host, self.simulation_.host(event.planned.b));
   }
-  if (event.planned.fault == Scenario::Fault::one_way || event.planned.fault == Scenario::Fault::slow_path)
+  if (event.planned.fault == Scenario::Fault::one_way || event.planned.fault == Scenario::Fault::slow_path ||
+      event.planned.fault == Scenario::Fault::mtu_hole)
     return self.change_path(host, self.simulation_.host(event.planned.b), {});
   if (event.planned.fault != Scenario::Fault::freeze) return;
   host.thaw();
@@ -231,8 +233,16 @@ void Campaign::recover(void* object, std::uint64_t, std::uint64_t) {
 void Campaign::change_path(const Host& a, const Host& b, const Scenario::Planned& planned) {
   Path &out = simulation_.path(a.index(), b.index()), &back = simulation_.path(b.index(), a.index());
   out = back = {};
-  out.cut = planned.fault == Scenario::Fault::one_way;
-  if (planned.fault == Scenario::Fault::slow_path) {
+  using Fault = Scenario::Fault;
+  SimulationCoverage& met = oracle_.coverage;
+  if (planned.lasts != 0)
+    ++(planned.fault == Fault::one_way     ? met.one_way_cuts
+       : planned.fault == Fault::slow_path ? met.slow_paths
+                                           : met.mtu_holes);
+  out.cut = planned.lasts != 0 && planned.fault == Fault::one_way;
+  if (planned.lasts != 0 && planned.fault == Fault::mtu_hole)
+    out.longest = back.longest = static_cast<std::uint32_t>(random_.between(64, 1400));
+  if (planned.fault == Fault::slow_path) {
     out.bytes_per_second = random_.between(1'000'000, 20'000'000);
     out.delay = random_.below(30 * kMillisecond);
     back = out;

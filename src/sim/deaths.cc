@@ -46,11 +46,11 @@ Time Campaign::partitioned_since(const Host& a, const Host& b) const {
   return found == partition_changed_at_.end() ? 0 : found->second;
 }
 
-// A partition, or a path that is cut one way or slow.
+// A partition, or a path that is cut one way, slow, or swallows what is long.
 bool Campaign::is_path_changed(const Host& a, const Host& b) {
   const auto changed = [&](const Host& from, const Host& to) {
     const Path* path = simulation_.changed_path(from.index(), to.index());
-    return path != nullptr && (path->cut || path->bytes_per_second != 0 || path->delay != 0);
+    return path != nullptr && (path->cut || path->bytes_per_second != 0 || path->delay != 0 || path->longest != 0);
   };
   return simulation_.partitioned(a.index(), b.index()) || changed(a, b) || changed(b, a);
 }

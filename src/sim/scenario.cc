@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <utility>
 
+#include "sim/simulate.h"
 #include "transport/loopback/direct_wire.h"
 
 namespace fairway::sim {
@@ -54,8 +56,15 @@ NicBehavior some_nature(Random& random) {
   return nature;
 }
 
-void plan_faults(Scenario& scenario, Random& random) {
-  if (random.chance(200)) return;
+constexpr std::pair<std::string_view, Scenario::Fault> kNames[] = {
+    {"break_link", Scenario::Fault::break_link},   {"device_down", Scenario::Fault::device_down},
+    {"partition", Scenario::Fault::partition},     {"one_way", Scenario::Fault::one_way},
+    {"slow_path", Scenario::Fault::slow_path},     {"mtu_hole", Scenario::Fault::mtu_hole},
+    {"freeze", Scenario::Fault::freeze},           {"kill", Scenario::Fault::kill},
+    {"cut_control", Scenario::Fault::cut_control}, {"hold", Scenario::Fault::hold}};
+
+void plan_faults(Scenario& scenario, Random& random, const std::vector<std::string>& only) {
+  if (only.empty() && random.chance(200)) return;
   const Time span = scenario.operations * scenario.pace;
   for (std::uint64_t left = random.between(1, 6); left > 0; --left) {
     Scenario::Planned planned;
@@ -64,12 +73,14 @@ void plan_faults(Scenario& scenario, Random& random) {
     planned.fault = kind < 45   ? Scenario::Fault::break_link
                     : kind < 65 ? Scenario::Fault::device_down
                     : kind < 71 ? Scenario::Fault::partition
-                    : kind < 74 ? Scenario::Fault::one_way
-                    : kind < 77 ? Scenario::Fault::slow_path
+                    : kind < 73 ? Scenario::Fault::one_way
+                    : kind < 75 ? Scenario::Fault::slow_path
+                    : kind < 77 ? Scenario::Fault::mtu_hole
                     : kind < 85 ? Scenario::Fault::freeze
                     : kind < 91 ? Scenario::Fault::kill
                     : kind < 97 ? Scenario::Fault::hold
                                 : Scenario::Fault::cut_control;
+    if (!only.empty()) planned.fault = fault_named(only[kind % only.size()]).value_or(planned.fault);
     planned.a = static_cast<std::uint32_t>(random.below(scenario.engines));
     planned.b = static_cast<std::uint32_t>((planned.a + 1 + random.below(scenario.engines - 1)) % scenario.engines);
     planned.lasts = random.chance(150) ? random.between(1, 5) * kSecond : random.between(100, 20'000) * kMicrosecond;
@@ -81,7 +92,13 @@ void plan_faults(Scenario& scenario, Random& random) {
 
 }  // namespace
 
-Scenario make_scenario(Random& random) {
+std::optional<Scenario::Fault> fault_named(std::string_view name) {
+  for (const auto& [each, fault] : kNames)
+    if (each == name) return fault;
+  return {};
+}
+
+Scenario make_scenario(Random& random, const std::vector<std::string>& only) {
   Scenario scenario;
   scenario.engines = static_cast<std::uint32_t>(random.chance(600) ? 2 : random.between(3, 4));
   scenario.operations = static_cast<std::uint32_t>(random.between(10, 40));
@@ -124,7 +141,7 @@ Scenario make_scenario(Random& random) {
   scenario.immediate_bits = kBits[random.below(std::size(kBits))];
   scenario.garbles = random.chance(300);
   scenario.unreceived_sends = random.chance(100);
-  plan_faults(scenario, random);
+  plan_faults(scenario, random, only);
   // One of several NICs corrupts data without reporting it. Every engine proves a path before it trusts it.
   scenario.faulty = scenario.devices.front().size() > 1 && random.chance(60);
   if (scenario.faulty) {
@@ -150,3 +167,13 @@ Scenario make_scenario(Random& random) {
 }
 
 }  // namespace fairway::sim
+
+namespace fairway {
+
+std::vector<std::string> simulated_faults() {
+  std::vector<std::string> names;
+  for (const auto& [name, fault] : sim::kNames) names.emplace_back(name);
+  return names;
+}
+
+}  // namespace fairway

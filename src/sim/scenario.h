@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "fairway/options.h"
@@ -16,6 +19,7 @@ struct Scenario {
     partition,
     one_way,    // nothing arrives at b that comes from a
     slow_path,  // both ways
+    mtu_hole,   // both ways: sockets' long segments are swallowed, and heartbeats pass
     freeze,
     kill,
     cut_control,
@@ -41,6 +45,9 @@ struct Scenario {
   bool at_once = false;              // the wires move some small slices within the call
 };
 
-Scenario make_scenario(Random& random);
+// `only`: every fault is one of these, and there is one at least; empty: the seed's choice.
+Scenario make_scenario(Random& random, const std::vector<std::string>& only);
+
+std::optional<Scenario::Fault> fault_named(std::string_view name);
 
 }  // namespace fairway::sim

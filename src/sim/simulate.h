@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace fairway {
 
@@ -10,6 +11,9 @@ namespace fairway {
 // seed decides everything: sizes, devices, faults, transfers, and the order of events.
 struct SimulationRequest {
   std::uint64_t seed = 1;
+  // Names of simulated_faults(): every fault of the run is one of them, and there is one at least. Empty: the seed's
+  // choice, of all kinds and of none.
+  std::vector<std::string> faults;
   // Receives one line per notable event; empty: no trace, at no cost.
   std::function<void(const std::string& line)> trace;
   // Called when the run can neither continue nor end. Must not return: print the seed and exit the process.
@@ -30,6 +34,9 @@ struct SimulationCoverage {
   std::uint64_t moves_at_once = 0;    // transfers that were complete when submit() returned
   std::uint64_t sends_at_once = 0;    // messages and their answers that were handed over within the call
   std::uint64_t computations = 0;     // applications that made no call for longer than their peers' timeout
+  // Ways from host to host that for a while let nothing through in one direction, were slow, or swallowed long
+  // segments.
+  std::uint64_t one_way_cuts = 0, slow_paths = 0, mtu_holes = 0;
 };
 
 struct SimulationReport {
@@ -47,6 +54,9 @@ struct SimulationReport {
   std::uint64_t late_stopped = 0;  // frames of broken links that a fence stopped
   SimulationCoverage coverage;
 };
+
+// break_link, device_down, partition, one_way, slow_path, mtu_hole, freeze, kill, cut_control, hold.
+std::vector<std::string> simulated_faults();
 
 // Runs one seed to its end and checks every promise on the way. Any thread; several seeds may run in parallel.
 SimulationReport simulate(const SimulationRequest& request);

@@ -58,8 +58,8 @@ constexpr auto kLinks = std::to_array<LinkGeneration>({
      "joins pairs only"},
     {kNvlink, "NVLink 4", "H800", 100, 2, 25, 8, 400, "NVIDIA H800 datasheet", "8 of H100's 18 links"},
     {kNvlink, "NVLink 5", "B200, GB200, B300", 200, 2, 50, 18, 1800, "NVIDIA Blackwell architecture brief", kHalve},
-    {LinkFamily::c2c, "NVLink-C2C", "GH200, GB200, GB300", 40, 0, 450, 1, 900, "NVIDIA Grace Hopper whitepaper",
-     kHalve},
+    {LinkFamily::c2c, "NVLink-C2C", "GH200, GB200, GB300", 40, 0, 450, 1, 900,
+     "NVIDIA Grace Hopper whitepaper, GB200 NVL72 and GB300 NVL72 datasheets", kHalve},
     {kXgmi, "xGMI 2", "MI100", 23, 16, 46, 3, 276, "AMD MI100 brochure", kHalve},
     {kXgmi, "xGMI 3", "MI210", 25, 16, 50, 3, 300, "AMD MI210 datasheet", kHalve},
     {kXgmi, "xGMI 3", "MI250X", 25, 16, 50, 8, 800, "AMD CDNA 2 whitepaper",
@@ -116,7 +116,7 @@ constexpr auto kGpus = std::to_array<GpuGeneration>({
     {"GB200", 32, 5, 18, "ConnectX-7", 400, "NVIDIA GB200 NVL72 datasheet", 450},
     {"B300", 64, 5, 18, "ConnectX-8", 800, "NVIDIA DGX B300 datasheet"},
     {"GB300", 64, 5, 18, "ConnectX-8", 800, "NVIDIA GB300 NVL72 datasheet", 450},
-    {"GB10", 16, 0, 0, "ConnectX-7", 200, "NVIDIA DGX Spark datasheet", 300},
+    {"GB10", 16, 0, 0, "ConnectX-7", 200, "NVIDIA DGX Spark datasheet; C2C: NVIDIA at Hot Chips 2025", 300},
     {"RTX PRO 6000", 32, 0, 0, "ConnectX-8 or BlueField-3", 400, "NVIDIA RTX PRO 6000 Blackwell datasheet"},
     {"RTX PRO 5000", 32, 0, 0, "ConnectX-7", 400, "NVIDIA RTX PRO 5000 Blackwell datasheet"},
     {"RTX PRO 4500", 32, 0, 0, "ConnectX-7", 200, "NVIDIA RTX PRO 4500 Blackwell datasheet"},
@@ -127,6 +127,7 @@ constexpr auto kGpus = std::to_array<GpuGeneration>({
     {"MI300X", 32, 0, 0, "ConnectX-7 or Thor 2", 400, "AMD MI300X datasheet"},
     {"MI325X", 32, 0, 0, "ConnectX-7 or Thor 2", 400, "AMD MI325X datasheet"},
     {"MI350X", 32, 0, 0, "Pollara 400 or ConnectX-7", 400, "AMD MI350 series brochure"},
+    {"MI355X", 32, 0, 0, "Pollara 400 or ConnectX-7", 400, "AMD MI350 series brochure"},
 });
 
 // BlueField-3 before ConnectX-7, since its name contains both.

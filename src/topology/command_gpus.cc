@@ -34,48 +34,78 @@ Ref<PciDevice> gpu_function(Machine& machine, const BusId& bus) {
   return Ref<PciDevice>(machine.pci.size() - 1);
 }
 
+constexpr double kGenerations[] = {2.5, 5, 8, 16, 32, 64};
+
+// "pcie.link.gen.max" is that of GPU and slot together.
+template <class Cell>
+void read_link_columns(Cell cell, PcieLink& link) {
+  const auto width = [&](std::string_view name, Fact<std::uint32_t>& fact) {
+    const auto number = text::leading_unsigned(cell(name));
+    if (number && *number > 0 && *number <= 32) fact.learn(static_cast<std::uint32_t>(*number), kNvml);
+  };
+  const auto speed = [&](std::string_view name, Fact<double>& fact) {
+    const auto number = text::leading_unsigned(cell(name));
+    if (number && *number > 0 && *number <= std::size(kGenerations)) fact.learn(kGenerations[*number - 1], kNvml);
+  };
+  width("pcie.link.width.current", link.width);
+  width("pcie.link.width.max", link.max_width);
+  speed("pcie.link.gen.current", link.speed_gts);
+  speed("pcie.link.gen.gpucurrent", link.speed_gts);
+  speed("pcie.link.gen.max", link.max_speed_gts);
+}
+
 }  // namespace
 
-// "index, pci.bus_id" and rows such as "3, 00000000:5D:00.0".
+// "index, pci.bus_id, pcie.link.width.current" and rows such as "3, 00000000:5D:00.0, 16". A heading may have a unit:
+// "memory.total [MiB]".
 std::size_t read_gpu_query(std::string_view content, const std::string& place, Machine& machine) {
-  std::optional<std::size_t> index;
-  std::optional<std::size_t> bus_id;
-  std::optional<std::size_t> name;
+  std::vector<std::string_view> heading;
   std::size_t read = 0;
+  std::uint32_t rows = 0;
   for (const auto line : text::lines(content)) {
     const auto row = cells(line);
-    if (!bus_id) {
-      bus_id = column(row, "pci.bus_id");
-      index = column(row, "index");
-      name = column(row, "name");
+    if (heading.empty()) {
+      if (!column(row, "pci.bus_id") && !column(row, "index")) continue;
+      for (const auto name : row) heading.push_back(text::trim(name.substr(0, name.find(" ["))));
       continue;
     }
-    if (!index || row.size() <= std::max(*index, *bus_id)) continue;
-    const auto ordinal = text::to_u32(row[*index]);
-    const auto bus = BusId::parse(row[*bus_id]);
-    if (!ordinal || !bus || machine.pci.size() >= kMaxPciDevices) continue;
-    auto gpu = find_gpu(machine, *ordinal);
-    if (!gpu) {
-      if (machine.gpus.size() >= kMaxGpus) return read;
-      gpu = Ref<Gpu>(machine.gpus.size());
-      machine.gpus.emplace_back().ordinal = *ordinal;
-      machine.gpus.back().vendor.set("NVIDIA", kNvml);
+    const auto cell = [&](std::string_view name) {
+      const auto at = column(heading, name);
+      return at && *at < row.size() ? row[*at] : std::string_view{};
+    };
+    const auto ordinal = text::to_u32(cell("index"));
+    const auto bus = BusId::parse(cell("pci.bus_id"));
+    if (!ordinal && (!bus || column(heading, "index"))) continue;
+    // Without numbers the rows still stand in their order; what is known by bus id is taken.
+    Ref<Gpu> gpu;
+    if (ordinal) {
+      gpu = gpu_numbered(machine, *ordinal, "NVIDIA");
+    } else if (const auto known = find_pci(machine, *bus)) {
+      for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
+        if (machine.gpus[i].pci == known) gpu = Ref<Gpu>(i);
+      }
     }
+    ++rows;
+    if (!gpu || machine.pci.size() >= kMaxPciDevices) continue;
     auto& known = machine.gpus[gpu.index];
-    const auto function = gpu_function(machine, *bus);
-    if (known.pci && known.pci != function) {
-      add_note(machine, NoteKind::conflict, fmt::format("GPU{}", *ordinal),
-               fmt::format("{} says {}, before it was {}: the first is kept", place, bus->to_string(),
-                           machine.pci[known.pci.index].bus_id.to_string()));
-      continue;
+    if (bus) {
+      const auto function = gpu_function(machine, *bus);
+      if (known.pci && known.pci != function) {
+        add_note(machine, NoteKind::conflict, fmt::format("GPU{}", known.ordinal),
+                 fmt::format("{} says {}, before it was {}: the first is kept", place, bus->to_string(),
+                             machine.pci[known.pci.index].bus_id.to_string()));
+        continue;
+      }
+      known.pci = function;
     }
-    known.pci = function;
     ++read;
-    if (name && *name < row.size()) known.model.learn(text::quote(row[*name]), kNvml);
+    if (const auto name = cell("name"); !name.empty()) known.model.learn(text::quote(name), kNvml);
+    if (const auto mebibytes = text::leading_unsigned(cell("memory.total")); mebibytes && *mebibytes < (1U << 30U))
+      known.memory_bytes.learn(*mebibytes << 20U, kNvml);
+    if (known.pci) read_link_columns(cell, machine.pci[known.pci.index].link);
   }
-  if (bus_id && !index) {
+  if (rows > 0 && !column(heading, "index"))
     add_note(machine, NoteKind::unknown, place, "has pci.bus_id and no index: which GPU is which, it does not say");
-  }
   return read;
 }
 

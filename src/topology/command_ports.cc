@@ -278,4 +278,50 @@ std::size_t read_show_gids(std::string_view content, const std::string& place, M
   return read;
 }
 
+// "mlxlink -d mlx5_0 -m": a name, or a bus id; else a device's name in the file's.
+std::string device_of_mlxlink(const Output& output, const Machine& machine) {
+  const auto words = text::words(output.command);
+  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i] != "-d" && words[i] != "--device") continue;
+    const auto bus = BusId::parse(words[i + 1]);
+    if (!bus) return text::quote(words[i + 1]);
+    const auto pci = find_pci(machine, *bus);
+    for (const auto& nic : machine.nics) {
+      if (pci && nic.rdma && !nic.functions.empty() && nic.functions.front() == pci)
+        return machine.rdma[nic.rdma.index].name;
+    }
+    return bus->to_string();
+  }
+  std::string found;
+  for (const auto& device : machine.rdma) {
+    if (output.file.find(device.name) != std::string::npos && device.name.size() > found.size()) found = device.name;
+  }
+  return found;
+}
+
+// "State                              : Active", "Physical state  : LinkUp", "Speed  : 200G"
+std::string read_mlxlink(const Output& output, Machine& machine) {
+  const auto name = device_of_mlxlink(output, machine);
+  if (name.empty() || BusId::parse(name) || name.front() == '/') return {};
+  PortReader reader(output.file, Source::sysfs, machine);
+  std::string gave;
+  double gbps = 0;
+  for (const auto line : text::lines(output.text)) {
+    const auto [key, value] = key_value(line);
+    if (value.empty()) continue;
+    if (key == "State") {
+      if (!reader.begin(name, 1)) return {};
+      const auto state = std::string(value == "Active" ? "ACTIVE" : "DOWN");
+      reader.learn_state(state);
+      gave = fmt::format("{}: {}", name, state == "ACTIVE" ? "active" : text::lower(value));
+    } else if (key == "Physical state" && !gave.empty()) {
+      reader.learn_physical(physical_name(value));
+    } else if (key == "Speed" && value.ends_with('G') && !gave.empty()) {
+      gbps = text::leading_double(value).value_or(0);
+      reader.learn_rate(gbps);
+    }
+  }
+  return gbps > 0 ? fmt::format("{}, {:g} Gb/s", gave, gbps) : gave;
+}
+
 }  // namespace fairway::topology

@@ -128,7 +128,10 @@ class DevinfoReader {
     if (key == "state") {
       auto state = without_number(value);
       if (state.starts_with("PORT_")) state.remove_prefix(5);
-      port_->state.learn(text::quote(state), kDevinfo);
+      // A paste may end within the word.
+      constexpr std::string_view kStates[] = {"ACTIVE", "DOWN", "INIT", "ARMED", "ACTIVE_DEFER", "NOP"};
+      if (std::find(std::begin(kStates), std::end(kStates), state) != std::end(kStates))
+        port_->state.learn(text::quote(state), kDevinfo);
     } else if (key == "phys_state") {
       const auto state = without_number(value);
       port_->physical_state.learn(state == "LINK_UP" ? "LinkUp" : text::quote(state), kDevinfo);

@@ -15,37 +15,7 @@ namespace {
 constexpr auto kSmi = Source::nvml;    // where nvidia-smi reads it
 constexpr auto kRocm = Source::sysfs;  // where rocm-smi does
 
-Ref<PciDevice> function_of_gpu(Machine& machine, const BusId& bus) {
-  if (const auto known = find_pci(machine, bus)) return known;
-  if (machine.pci.size() >= kMaxPciDevices) return {};
-  PciDevice device;
-  device.bus_id = bus;
-  device.vendor_id.set(kVendorNvidia, kSmi);
-  device.class_code.set(0x030200, kSmi);
-  machine.pci.push_back(std::move(device));
-  return Ref<PciDevice>(machine.pci.size() - 1);
-}
-
-Ref<Gpu> gpu_numbered(Machine& machine, std::uint32_t ordinal, const char* vendor) {
-  if (const auto known = find_gpu(machine, ordinal)) return known;
-  if (machine.gpus.size() >= kMaxGpus) return {};
-  machine.gpus.emplace_back().ordinal = ordinal;
-  machine.gpus.back().vendor.set(vendor, kSmi);
-  return Ref<Gpu>(machine.gpus.size() - 1);
-}
-
-// The GPU at a bus id. The log of nvidia-smi is in the order of its numbers: `place` is the next.
-Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place) {
-  const auto function = function_of_gpu(machine, bus);
-  if (!function) return {};
-  for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
-    if (machine.gpus[i].pci == function) return Ref<Gpu>(i);
-  }
-  const auto gpu = gpu_numbered(machine, place, "NVIDIA");
-  if (!gpu || machine.gpus[gpu.index].pci) return {};
-  machine.gpus[gpu.index].pci = function;
-  return gpu;
-}
+constexpr GpuMaker kNvidia{"NVIDIA", kVendorNvidia, 0x030200};
 
 std::optional<double> speed_of_generation(std::string_view value) {
   constexpr double kSpeeds[] = {2.5, 5, 8, 16, 32, 64};
@@ -83,6 +53,34 @@ void read_smi_field(Machine& machine, Gpu& gpu, std::string_view section, std::s
 
 }  // namespace
 
+Ref<Gpu> gpu_numbered(Machine& machine, std::uint32_t ordinal, const char* vendor) {
+  if (const auto known = find_gpu(machine, ordinal)) return known;
+  if (machine.gpus.size() >= kMaxGpus) return {};
+  machine.gpus.emplace_back().ordinal = ordinal;
+  machine.gpus.back().vendor.set(vendor, kSmi);
+  return Ref<Gpu>(machine.gpus.size() - 1);
+}
+
+Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place, const GpuMaker& maker) {
+  auto function = find_pci(machine, bus);
+  if (!function) {
+    if (machine.pci.size() >= kMaxPciDevices) return {};
+    PciDevice device;
+    device.bus_id = bus;
+    device.vendor_id.set(maker.vendor_id, kSmi);
+    device.class_code.set(maker.class_code, kSmi);
+    machine.pci.push_back(std::move(device));
+    function = Ref<PciDevice>(machine.pci.size() - 1);
+  }
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
+    if (machine.gpus[i].pci == function) return Ref<Gpu>(i);
+  }
+  const auto gpu = gpu_numbered(machine, place, maker.name);
+  if (!gpu || machine.gpus[gpu.index].pci) return {};
+  machine.gpus[gpu.index].pci = function;
+  return gpu;
+}
+
 std::size_t read_smi_query(std::string_view content, const std::string&, Machine& machine) {
   std::uint32_t told = 0;
   Ref<Gpu> gpu;
@@ -90,7 +88,7 @@ std::size_t read_smi_query(std::string_view content, const std::string&, Machine
   for (const auto line : text::lines(content)) {
     if (line.starts_with("GPU ")) {
       const auto bus = BusId::parse(text::trim(line.substr(4)));
-      gpu = bus ? gpu_at(machine, *bus, told) : Ref<Gpu>{};
+      gpu = bus ? gpu_at(machine, *bus, told, kNvidia) : Ref<Gpu>{};
       told += bus ? 1 : 0;
       continue;
     }
@@ -120,7 +118,7 @@ std::size_t read_smi_table(std::string_view content, const std::string&, Machine
     const auto bus = middle.empty() ? std::nullopt : BusId::parse(middle.front());
     const auto ordinal = left.empty() ? std::nullopt : text::to_u32(left.front());
     if (bus && ordinal && left.size() > 2) {
-      gpu = gpu_at(machine, *bus, *ordinal);
+      gpu = gpu_at(machine, *bus, *ordinal, kNvidia);
       ++told;
       if (!gpu) continue;
       std::string name;

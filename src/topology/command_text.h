@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "topology/machine.h"
+#include "topology/output.h"
 
 // Pasted outputs of commands, each recognised by content. Every reader takes what it understands, lists what
 // contradicts earlier facts as a conflict, and invents nothing; `place` names the file in notes. It returns how many
@@ -42,6 +43,21 @@ std::size_t read_smi_table(std::string_view content, const std::string& place, M
 std::size_t read_nvlink(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_topo_peers(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_rocm_smi(std::string_view content, const std::string& place, Machine& machine);
+// `amd-smi list`, `static` and `topology`; `mx-smi` and `mx-smi topo -m` (MetaX); hl-smi (Gaudi)
+std::size_t read_amd_smi(std::string_view content, const std::string& place, Machine& machine);
+std::size_t read_mx_smi(std::string_view content, const std::string& place, Machine& machine);
+std::size_t read_hl_smi(std::string_view content, const std::string& place, Machine& machine);
+// The GPU of a number, and the one at a bus id, which is new at `place` if it is none's; none if there are too many.
+struct GpuMaker {
+  const char* name;
+  std::uint32_t vendor_id;
+  std::uint32_t class_code;
+};
+Ref<Gpu> gpu_numbered(Machine& machine, std::uint32_t ordinal, const char* vendor);
+Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place, const GpuMaker& maker);
+// mlxlink: the state of the port that its command or its file names. Which device that is: the name, or empty.
+std::string read_mlxlink(const Output& output, Machine& machine);
+std::string device_of_mlxlink(const Output& output, const Machine& machine);
 // lscpu, `numactl -H`, ethtool
 std::size_t read_lscpu(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_numactl(std::string_view content, const std::string& place, Machine& machine);

@@ -241,6 +241,14 @@ void order_nics(Machine& machine) {
   machine.nics = std::move(sorted);
 }
 
+// Beside a Grace CPU stands one Hopper (GH200) or stand two Blackwells (GB200, GB300), whose NVLink is the fifth.
+bool is_grace_blackwell(const Machine& machine) {
+  std::set<std::uint32_t> nodes;
+  return std::any_of(machine.links.begin(), machine.links.end(), [&nodes](const DeviceLink& link) {
+    return link.kind == LinkKind::c2c && link.b.kind == NodeKind::numa_node && !nodes.insert(link.b.index).second;
+  });
+}
+
 // NVLinks that only a captured matrix shows.
 void infer_links(Machine& machine) {
   const auto& matrix = machine.matrix;
@@ -259,11 +267,13 @@ void infer_links(Machine& machine) {
     most = std::max(most, sum);
   }
   if (most == 0) return;
-  const auto add = [&machine](NodeRef a, NodeRef b, std::uint32_t count) {
+  const bool blackwell = is_grace_blackwell(machine);
+  const auto add = [&machine, blackwell](NodeRef a, NodeRef b, std::uint32_t count) {
     DeviceLink link;
     link.a = a;
     link.b = b;
     link.count.set(count, Source::derived);
+    if (blackwell) link.generation.set(5, Source::derived);
     machine.links.push_back(link);
   };
   if (most > kMostLinksOfAGpu) {

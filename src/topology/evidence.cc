@@ -89,9 +89,9 @@ Result<Evidence> evidence_of(std::string_view content, const std::string& path) 
 
 Result<Evidence> read_evidence(const std::string& path) {
   if (!is_directory(path)) {
-    const auto content = read_file(path, kMaxFileBytes);
+    const auto content = read_input(path, kMaxFileBytes);
     if (!content) return content.status();
-    return evidence_of(*content, path);
+    return evidence_of(*content, input_name(path));
   }
   Evidence evidence;
   Machine base;

@@ -129,8 +129,11 @@ Status read_base(const std::string& path, bool have, Machine& machine, Evidence&
       const bool alone = evidence.outputs.size() == 1 && evidence.others.empty();
       auto read = read_whole(output, alone ? path : output.file);
       if (!read) {
-        if (alone) return read.status();
-        output.fail(why_failed(output, read.status()));
+        const auto why = why_failed(output, read.status());
+        if (alone)
+          return why == read.status().message() ? read.status()
+                                                : Status(ErrorCode::invalid_argument, fmt::format("{}: {}", path, why));
+        output.fail(why);
         continue;
       }
       const auto name = machine.name;
@@ -176,6 +179,7 @@ constexpr PartOf kPartReaders[] = {
     {Kind::ip_link, read_ip_link, "interface"},
     {Kind::ip_brief, read_ip_brief, "interface"},
     {Kind::ethtool, read_ethtool, "interface"},
+    {Kind::mlxlink, nullptr, "port"},
     {Kind::bonding, nullptr, "leg"},
     {Kind::gpu_query, read_gpu_query, "GPU"},
     {Kind::smi_query, read_smi_query, "GPU"},
@@ -183,6 +187,9 @@ constexpr PartOf kPartReaders[] = {
     {Kind::nvlink, read_nvlink, "GPU"},
     {Kind::topo_peers, read_topo_peers, "pair of GPUs"},
     {Kind::rocm_smi, read_rocm_smi, "GPU"},
+    {Kind::amd_smi, read_amd_smi, "GPU"},
+    {Kind::mx_smi, read_mx_smi, "GPU"},
+    {Kind::hl_smi, read_hl_smi, "GPU"},
     {Kind::lscpu, read_lscpu, "property of the CPUs"},
     {Kind::numactl, read_numactl, "NUMA node"},
     {Kind::sysfs_links, read_sysfs_links, "link"},
@@ -190,6 +197,7 @@ constexpr PartOf kPartReaders[] = {
 
 // What an output says of the machine's parts; empty: nothing.
 std::string read_part(const PartOf& part, const Output& output, Machine& machine) {
+  if (part.kind == Kind::mlxlink) return read_mlxlink(output, machine);
   if (part.read == nullptr) return read_bond(output, machine);
   const auto n = part.read(output.text, place_of(output), machine);
   if (n == 0) return {};

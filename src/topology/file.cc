@@ -27,7 +27,7 @@ Status from_errno(const std::string& path, int error) {
 // An open file, closed with the scope.
 class OpenFile {
  public:
-  explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  OpenFile(const std::string& path, int flags) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags)) {}
   ~OpenFile() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -41,26 +41,58 @@ class OpenFile {
 
 }  // namespace
 
+namespace {
+
+Result<std::string> read_all(int fd, const std::string& name, std::size_t limit_bytes) {
+  std::string content;
+  std::array<char, 16384> buffer;
+  for (;;) {
+    const auto got = ::read(fd, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return from_errno(name, errno);
+    if (got == 0) return content;
+    if (content.size() + static_cast<std::size_t>(got) > limit_bytes) {
+      return Status(ErrorCode::out_of_range, fmt::format("{}: larger than {} bytes", name, limit_bytes));
+    }
+    content.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+}
+
+bool is_pipe(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
+}  // namespace
+
 Result<std::string> read_file(const std::string& path, std::size_t limit_bytes) {
-  const OpenFile file(path);
+  const OpenFile file(path, O_NONBLOCK);
   if (file.fd() < 0) return from_errno(path, errno);
   struct stat info {};
   // A device or a pipe could block or never end.
   if (::fstat(file.fd(), &info) != 0) return from_errno(path, errno);
   if (!S_ISREG(info.st_mode))
     return Status(ErrorCode::invalid_argument, fmt::format("{}: is not a regular file", path));
-  std::string content;
-  std::array<char, 16384> buffer;
-  for (;;) {
-    const auto got = ::read(file.fd(), buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return from_errno(path, errno);
-    if (got == 0) return content;
-    if (content.size() + static_cast<std::size_t>(got) > limit_bytes) {
-      return Status(ErrorCode::out_of_range, fmt::format("{}: larger than {} bytes", path, limit_bytes));
-    }
-    content.append(buffer.data(), static_cast<std::size_t>(got));
+  return read_all(file.fd(), path, limit_bytes);
+}
+
+Result<std::string> read_input(const std::string& path, std::size_t limit_bytes) {
+  const bool piped = path != "-" && is_pipe(path);
+  if (path != "-" && !piped) return read_file(path, limit_bytes);
+  Result<std::string> content = std::string();
+  if (piped) {
+    const OpenFile pipe(path, 0);
+    content = pipe.fd() < 0 ? Result<std::string>(from_errno(path, errno)) : read_all(pipe.fd(), path, limit_bytes);
+  } else {
+    content = read_all(STDIN_FILENO, input_name(path), limit_bytes);
   }
+  if (content && content->empty())
+    return Status(ErrorCode::invalid_argument, input_name(path) + " holds nothing, or was read already");
+  return content;
+}
+
+std::string input_name(const std::string& path) {
+  return path == "-" ? "standard input" : path;
 }
 
 Result<std::vector<std::string>> list_directory(const std::string& path, std::size_t limit) {

@@ -12,6 +12,10 @@ namespace fairway::topology {
 
 // The whole file, at most limit_bytes (out_of_range beyond). Works on /proc and /sys, whose sizes mean nothing.
 Result<std::string> read_file(const std::string& path, std::size_t limit_bytes);
+// The same of what a user names: pipes too, read to their end, and "-", which is standard input. invalid_argument where
+// that has nothing (more).
+Result<std::string> read_input(const std::string& path, std::size_t limit_bytes);
+std::string input_name(const std::string& path);  // as messages have it
 // Names in a directory without "." and "..", sorted; at most limit (out_of_range beyond).
 Result<std::vector<std::string>> list_directory(const std::string& path, std::size_t limit);
 bool is_directory(const std::string& path);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "topology/catalog.h"
 #include "topology/load.h"
 #include "topology/text.h"
 
@@ -273,10 +274,22 @@ class MatrixReader {
       machine_.numa_nodes.back().os_index = *os_index;
       node = Ref<NumaNode>(machine_.numa_nodes.size() - 1);
     }
+    if (coherent) add_c2c(ref, node);
     if (gpu.cpus && !machine_.numa_nodes[node.index].cpus.learn(*gpu.cpus, kMatrix)) {
       add_note(machine_, NoteKind::conflict, row.name,
                fmt::format("NUMA node {} has other CPUs here than at a GPU before: the first are kept", *os_index));
     }
+  }
+
+  // Only GPUs beside a Grace CPU have their memory as a NUMA node. GH200, GB200 and GB300 have one rate.
+  void add_c2c(Ref<Gpu> gpu, Ref<NumaNode> node) {
+    DeviceLink link;
+    link.kind = LinkKind::c2c;
+    link.a = {NodeKind::gpu, gpu.index};
+    link.b = {NodeKind::numa_node, node.index};
+    link.count.set(1, Source::derived);
+    if (const auto gbs = catalogue_link_gbs(LinkKind::c2c, 0, "GB200")) link.gbs_per_link.set(*gbs, Source::catalogue);
+    machine_.links.push_back(link);
   }
 
   std::string_view content_;

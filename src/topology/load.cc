@@ -27,10 +27,11 @@ Result<Fabric> load_fabric(const std::string& path) {
   if (is_directory(path)) {
     machine = load(path);
   } else {
-    const auto content = read_file(path, kMaxFabricBytes);
+    const auto content = read_input(path, kMaxFabricBytes);
     if (!content) return content.status();
-    if (kind_of_document(*content) == OutputKind::fabric_snapshot) return read_fabric_snapshot(*content, path);
-    machine = machine_of(evidence_of(*content, path), path);
+    if (kind_of_document(*content) == OutputKind::fabric_snapshot)
+      return read_fabric_snapshot(*content, input_name(path));
+    machine = machine_of(evidence_of(*content, input_name(path)), input_name(path));
   }
   if (!machine) return machine.status();
   fabric.name = machine->name;

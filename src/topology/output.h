@@ -27,6 +27,9 @@ enum class OutputKind : std::uint8_t {
   smi_table,
   nvlink,
   rocm_smi,
+  amd_smi,
+  mx_smi,
+  hl_smi,
   driver_version,
   // PCI
   lspci,
@@ -42,6 +45,9 @@ enum class OutputKind : std::uint8_t {
   rdma_link,
   rdma_statistic,
   mlxconfig,
+  mlxlink,
+  iblinkinfo,
+  ibnetdiscover,
   // network
   ip_link,
   ip_brief,
@@ -62,6 +68,7 @@ enum class OutputKind : std::uint8_t {
   uname,
   disk_free,
   environment,
+  collect_env,
   // libraries
   nccl_log,
   ucx_info,
@@ -128,6 +135,8 @@ std::vector<Output> cut_outputs(std::string_view content, const std::string& fil
 OutputKind kind_of_line(std::string_view line);
 // The same of lines that other outputs may have too: they count where no known output is at hand.
 OutputKind weak_kind_of_line(std::string_view line);
+// Whether a line that no output is known by may be part of one of this kind; the line is not blank.
+bool may_hold(OutputKind kind, std::string_view line, bool after_blank);
 // Of a text that stands by itself: XML and JSON.
 OutputKind kind_of_document(std::string_view content);
 // Of an output whose content says too little, by its command: `ulimit -l`.

@@ -7,27 +7,103 @@
 namespace fairway::topology {
 namespace {
 
-constexpr std::string_view kCommands[] = {
-    "nvidia-smi",   "lspci",      "ibv_devinfo",  "ibv_devices",  "ibstat",      "ibstatus",   "ibdev2netdev",
-    "show_gids",    "rdma",       "ethtool",      "ip",           "ifconfig",    "cat",        "grep",
-    "dmesg",        "journalctl", "lscpu",        "numactl",      "lsmod",       "sysctl",     "uname",
-    "ulimit",       "df",         "free",         "env",          "printenv",    "export",     "ls",
-    "mlxlink",      "mlxconfig",  "mlnx_qos",     "mlxfwmanager", "mst",         "iblinkinfo", "ibnetdiscover",
-    "perfquery",    "ibdiagnet",  "ucx_info",     "fi_info",      "ib_write_bw", "ib_read_bw", "ib_send_bw",
-    "ib_write_lat", "iperf3",     "ucx_perftest", "nvbandwidth",  "mpirun",      "srun",       "torchrun",
-    "python",       "python3",    "docker",       "sudo",         "rocm-smi",    "amd-smi",    "mx-smi",
-    "hl-smi",       "hostname",   "nvcc",         "lstopo",       "hwloc-ls",    "modinfo",    "systemctl",
-    "dcgmi",        "cd",         "source",       "module",       "ssh",         "ompi_info",  "all_reduce_perf",
-    "nixlbench",    "setpci",     "tc",           "dcb",          "devlink",     "ibping",     "find",
-    "head",         "tail",       "awk",          "fairway",      "lsb_release", "dpkg",       "rpm"};
+constexpr std::string_view kCommands[] = {"nvidia-smi",
+                                          "lspci",
+                                          "ibv_devinfo",
+                                          "ibv_devices",
+                                          "ibstat",
+                                          "ibstatus",
+                                          "ibdev2netdev",
+                                          "show_gids",
+                                          "rdma",
+                                          "ethtool",
+                                          "ip",
+                                          "ifconfig",
+                                          "cat",
+                                          "grep",
+                                          "dmesg",
+                                          "journalctl",
+                                          "lscpu",
+                                          "numactl",
+                                          "lsmod",
+                                          "sysctl",
+                                          "uname",
+                                          "ulimit",
+                                          "df",
+                                          "free",
+                                          "env",
+                                          "printenv",
+                                          "export",
+                                          "ls",
+                                          "mlxlink",
+                                          "mlxconfig",
+                                          "mlnx_qos",
+                                          "mlxfwmanager",
+                                          "mst",
+                                          "iblinkinfo",
+                                          "ibnetdiscover",
+                                          "perfquery",
+                                          "ibdiagnet",
+                                          "ucx_info",
+                                          "fi_info",
+                                          "ib_write_bw",
+                                          "ib_read_bw",
+                                          "ib_send_bw",
+                                          "ib_write_lat",
+                                          "iperf3",
+                                          "ucx_perftest",
+                                          "nvbandwidth",
+                                          "mpirun",
+                                          "srun",
+                                          "torchrun",
+                                          "python",
+                                          "python3",
+                                          "docker",
+                                          "sudo",
+                                          "rocm-smi",
+                                          "amd-smi",
+                                          "mx-smi",
+                                          "hl-smi",
+                                          "hostname",
+                                          "nvcc",
+                                          "lstopo",
+                                          "hwloc-ls",
+                                          "modinfo",
+                                          "systemctl",
+                                          "dcgmi",
+                                          "cd",
+                                          "source",
+                                          "module",
+                                          "ssh",
+                                          "ompi_info",
+                                          "all_reduce_perf",
+                                          "nixlbench",
+                                          "setpci",
+                                          "tc",
+                                          "dcb",
+                                          "devlink",
+                                          "ibping",
+                                          "find",
+                                          "head",
+                                          "tail",
+                                          "awk",
+                                          "fairway",
+                                          "lsb_release",
+                                          "dpkg",
+                                          "rpm",
+                                          "kubectl",
+                                          "perftest",
+                                          "lstopo-no-graphics"};
 
 bool is_command(std::string_view words) {
-  auto all = text::words(words);
-  auto first = all.begin();
-  while (first != all.end() && (*first == "sudo" || first->find('=') != first->npos)) ++first;
-  if (first == all.end()) return false;
-  const auto name = first->substr(first->rfind('/') + 1);
-  return std::find(std::begin(kCommands), std::end(kCommands), name) != std::end(kCommands);
+  std::string_view name;
+  do {  // "sudo NCCL_DEBUG=INFO all_reduce_perf"
+    words = text::trim(words);
+    name = words.substr(0, std::min(words.find_first_of(" \t"), words.size()));
+    words.remove_prefix(name.size());
+  } while (!name.empty() && (name == "sudo" || name.find('=') != name.npos));
+  name = name.substr(name.rfind('/') + 1);
+  return !name.empty() && std::find(std::begin(kCommands), std::end(kCommands), name) != std::end(kCommands);
 }
 
 // "nvidia-smi topo -m", "ibstat", "./all_reduce_perf -b 8" on a line of its own, without a prompt; no sentence about
@@ -53,6 +129,12 @@ std::string_view command_of_line(std::string_view line) {
   if (trimmed.starts_with("$ ")) return text::trim(trimmed.substr(2));
   // "==> /proc/cmdline <==" of head and tail
   if (trimmed.starts_with("==> ") && trimmed.ends_with(" <==")) return trimmed.substr(4, trimmed.size() - 8);
+  // "node1$ "
+  const auto sign = trimmed.find("$ ");
+  if (sign != trimmed.npos && sign > 0 && sign < 40 && trimmed.substr(0, sign).find(' ') == trimmed.npos) {
+    const auto command = text::trim(trimmed.substr(sign + 2));
+    if (is_command(command)) return command;
+  }
   // "user@host:~$ ", "[root@host ~]# "
   const auto at = trimmed.substr(0, 80).find('@');
   if (at != trimmed.npos && at > 0) {

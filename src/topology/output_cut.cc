@@ -16,49 +16,6 @@ using Kind = OutputKind;
 
 constexpr std::size_t kMaxOutputs = 4096;
 
-// Whether a line that no output is known by may be part of an output of this kind.
-bool holds(Kind kind, std::string_view line, bool after_blank) {
-  const bool indented = line.front() == ' ' || line.front() == '\t';
-  const auto starts = [&](std::string_view word) { return line.starts_with(word); };
-  switch (kind) {
-    case Kind::environment:
-    case Kind::sysctl:
-    case Kind::ip_brief:
-    case Kind::ibdev2netdev:
-    case Kind::rdma_link:
-    case Kind::rdma_statistic:
-    case Kind::iommu_types:
-    case Kind::cmdline:
-    case Kind::uname: return false;
-    // A paste may have lost what stands before its lines.
-    case Kind::lspci:
-    case Kind::ibstat:
-    case Kind::ibstatus:
-    case Kind::ibv_devinfo:
-    case Kind::ethtool:
-    case Kind::ethtool_statistics: return indented || !after_blank || line.substr(0, 60).find(':') != line.npos;
-    case Kind::nvlink: return indented || starts("Link ");
-    case Kind::ip_link:
-      return indented || starts("link/") || starts("inet") || starts("altname") || starts("valid_lft");
-    case Kind::smi_query: return indented || starts("GPU ") || starts("=====") || line.find(" : ") != line.npos;
-    case Kind::smi_table: return indented || starts("|") || starts("+") || !after_blank;
-    case Kind::numactl: return indented || starts("node");
-    case Kind::sysfs_links: return starts("total ") || starts("/") || starts("l") || starts("d") || starts("-");
-    case Kind::lscpu:
-    case Kind::meminfo: return line.find(':') != line.npos;
-    case Kind::bonding:
-      return line.find(':') != line.npos || line.starts_with("802.3ad") || line.starts_with("details");
-    case Kind::disk_free: return line.find('%') != line.npos;
-    case Kind::modules: {
-      const auto parts = text::words(line);
-      return parts.size() > 2 && text::to_unsigned(parts[1]);
-    }
-    case Kind::topo_matrix:
-    case Kind::topo_peers: return !after_blank || indented || line.find_first_of("=:") != line.npos;
-    default: return true;
-  }
-}
-
 // Of GPUs' tables: nvidia-smi's path classes, its words on peer access, or others'.
 bool is_gpu_heading(std::string_view line) {
   const auto parts = text::words(line);
@@ -68,13 +25,19 @@ bool is_gpu_heading(std::string_view line) {
   return next != parts.end() &&
          (next->starts_with("GPU") || next->starts_with("NIC") || next->starts_with("mlx") || *next == "CPU");
 }
-Kind kind_of_gpu_table(const std::vector<std::string_view>& lines, std::size_t heading) {
+Kind kind_of_gpu_table(const std::vector<std::string_view>& lines, std::size_t heading, Kind now) {
+  // rocm-smi heads its tables so too, with numbers or links below.
+  if (now == Kind::rocm_smi) {
+    const auto first = heading + 1 < lines.size() ? text::words(lines[heading + 1]) : std::vector<std::string_view>{};
+    if (first.size() < 2 || first[1] != "X") return Kind::unknown;
+  }
   for (std::size_t i = heading + 1; i < lines.size() && i < heading + 8; ++i) {
     const auto cells = text::words(lines[i]);
     if (cells.empty() || !cells[0].starts_with("GPU")) continue;
     for (std::size_t c = 1; c < cells.size() && c < 64; ++c) {
       constexpr std::string_view kPeers[] = {"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"};
       if (std::find(std::begin(kPeers), std::end(kPeers), cells[c]) != std::end(kPeers)) return Kind::topo_peers;
+      if (cells[c] == "MX") return Kind::mx_smi;
     }
     if (cells.size() > 1 && PathClass::parse(cells[1])) return Kind::topo_matrix;
   }
@@ -99,6 +62,10 @@ class Cutter {
   Cutter(std::string_view content, const std::string& file) : file_(file) {
     if (content.find('\x1b') != content.npos) {
       clean_ = text::without_escapes(content);
+      content = clean_;
+    }
+    if (kind_of_document(content) == Kind::unknown) {
+      clean_ = text::without_wrapping(content);
       content = clean_;
     }
     content_ = content;
@@ -134,9 +101,10 @@ class Cutter {
   }
 
   // Between commands and around fences.
-  void boundary(std::string_view command) {
+  void boundary(std::string_view command, bool heading = false) {
     end_command();
     command_ = text::quote(command, 120);
+    heading_ = heading;
     current_.reset();
     logs_ = {};
     said_ = false;
@@ -145,7 +113,7 @@ class Cutter {
 
   // A command without any output.
   void end_command() {
-    if (command_.empty() || said_ || is_silent_command(command_) || outputs_.size() >= kMaxOutputs) return;
+    if (command_.empty() || said_ || heading_ || is_silent_command(command_) || outputs_.size() >= kMaxOutputs) return;
     auto& out = open(Kind::unknown);
     out.state = ReadState::empty;
     out.gave = "it printed nothing";
@@ -162,7 +130,10 @@ class Cutter {
     }
     const bool after_blank = after_blank_;
     if (trimmed.starts_with("```") || trimmed.starts_with("~~~")) {
-      boundary({});
+      // "### ibstat" above a fence is what stands in it.
+      const auto above = !fenced_ && !said_ ? command_ : std::string();
+      heading_ = heading_ || !above.empty();
+      boundary(above, !above.empty());
       fenced_ = !fenced_;
       has_fences_ = true;
       return;
@@ -175,7 +146,10 @@ class Cutter {
   }
 
   void begin(std::string_view command, std::size_t i) {
-    boundary(command);
+    // "# ibstat" may be root's prompt; these are headings.
+    const auto line = text::trim(lines_[i]);
+    boundary(command, line.starts_with("##") || line.starts_with("- ") || line.starts_with("* ") ||
+                          line.starts_with("==") || line.starts_with('`'));
     if (!command.starts_with("export ")) return;
     // What it sets is what it says.
     open(Kind::environment);
@@ -201,18 +175,21 @@ class Cutter {
     }
     if (kind == Kind::topo_matrix) {
       const bool heading = is_gpu_heading(line) || (now != Kind::topo_matrix && now != Kind::topo_peers);
-      kind = now == Kind::rocm_smi || !heading ? Kind::unknown : kind_of_gpu_table(lines_, i);
+      // mx-smi prints one matrix, its own.
+      const bool own = now == Kind::mx_smi && outputs_[*current_].text.find("GPU0") == std::string::npos;
+      kind = heading && !own ? kind_of_gpu_table(lines_, i, now) : Kind::unknown;
     }
     const bool known = now != Kind::unknown;
-    if (kind == Kind::unknown && (!known || after_blank || !holds(now, line, after_blank)))
+    if (kind == Kind::unknown && (!known || after_blank || !may_hold(now, line, after_blank)))
       kind = weak_kind_of_line(line);
-    after_blank_ = after_blank && known && kind != now;
+    // A line that is surely of an output, old or new, ends the doubt.
+    after_blank_ = after_blank && known && kind == Kind::unknown;
     if (kind != Kind::unknown) {
       const bool again =
           kind == now && ((kind == Kind::topo_matrix && is_gpu_heading(line)) || kind == Kind::topo_peers ||
                           trimmed.starts_with("Ethernet Channel Bonding") || kind == Kind::ethtool_statistics);
       if (!current_ || kind != now || again) start(kind);
-    } else if (!current_ || (known && !holds(now, line, after_blank))) {
+    } else if (!current_ || (known && !may_hold(now, line, after_blank))) {
       if (outputs_.size() >= kMaxOutputs) return;
       open(Kind::unknown);
     }
@@ -232,6 +209,8 @@ class Cutter {
       case Kind::ethtool:
       case Kind::ethtool_statistics:
       case Kind::mlxconfig:
+      case Kind::mlxlink:
+      case Kind::amd_smi:
       case Kind::ip_link:
       case Kind::numactl:
         return !trimmed.starts_with("GPU0") && trimmed.find(" BW Test") == trimmed.npos &&
@@ -317,6 +296,7 @@ class Cutter {
   std::array<std::optional<std::size_t>, 2> logs_;
   std::string command_;
   bool said_ = false;
+  bool heading_ = false;  // the command is a heading's, which may have its output elsewhere
   bool fenced_ = false;
   bool has_fences_ = false;
   bool after_blank_ = false;

@@ -23,6 +23,21 @@ bool has(std::string_view line, std::string_view part) {
   return line.find(part) != line.npos;
 }
 
+// Of most lines no more is needed.
+std::string_view first_word(std::string_view line) {
+  const auto begin = line.find_first_not_of(" \t");
+  if (begin == line.npos) return {};
+  return line.substr(begin, line.find_first_of(" \t", begin) - begin);
+}
+
+// "Mar 03 10:15:23 node1 systemd[1]: Started foo.": of other programs, in the same file.
+bool is_syslog_line(std::string_view line) {
+  if (line.size() < 20 || !is_upper(line[0]) || !is_lower(line[1]) || line[3] != ' ') return false;
+  const auto parts = text::words(line.substr(0, 100));
+  return parts.size() > 4 && parts[0].size() == 3 && text::to_u32(parts[1]) && parts[2].size() == 8 &&
+         parts[2][2] == ':' && parts[2][5] == ':' && parts[4].ends_with(':');
+}
+
 // "[    8.311209] ", "[Tue Mar  3 10:15:22 2026] ", "Mar  3 10:15:22 node kernel: "
 bool is_kernel_line(std::string_view line) {
   if (line.starts_with('[')) {
@@ -40,6 +55,7 @@ bool is_kernel_line(std::string_view line) {
   }
   const auto at = line.substr(0, 100).find(" kernel: ");
   if (at != line.npos && at > 0) return true;
+  if (is_syslog_line(line)) return true;
   return has(line, "NVRM: Xid (PCI:") || has(line, ": SXid (PCI:");
 }
 
@@ -58,7 +74,9 @@ bool is_lspci_line(std::string_view line) {
   if (line.size() < 9 || !(is_digit(line[0]) || (line[0] >= 'a' && line[0] <= 'f'))) return false;
   const auto blank = line.find(' ');
   if (blank == line.npos || blank < 7 || blank > 16 || !BusId::parse(line.substr(0, blank))) return false;
-  return line.find(':', blank) != line.npos;
+  // Bus ids head the tables of amd-smi too, several in a line.
+  const auto parts = text::words(line.substr(blank));
+  return line.find(':', blank) != line.npos && !parts.empty() && !BusId::parse(parts.front());
 }
 
 // "3: eth0: <BROADCAST,UP> mtu 1500"
@@ -71,9 +89,12 @@ bool is_ip_link_line(std::string_view line) {
 
 // "eth0  UP  10.0.0.1/24"; `ip -br link` has a MAC and flags behind the state.
 bool is_ip_brief_line(std::string_view line) {
+  const auto first = first_word(line);
+  if (!is_interface_state(first_word(line.substr(std::min(line.find(first) + first.size(), line.size())))))
+    return false;
   const auto parts = text::words(line);
   if (parts.size() < 2 || !is_interface_state(parts[1]) || parts[0].ends_with(':') || line.front() == ' ') return false;
-  return parts.size() == 2 || has(line, "/") || parts.back().ends_with('>');
+  return parts.size() == 2 || has(parts[2], "/") || parts.back().ends_with('>');
 }
 
 // "kernel.numa_balancing = 1"
@@ -85,6 +106,13 @@ bool is_sysctl_line(std::string_view line) {
   return has(name, ".") && std::all_of(name.begin(), name.end(), [](char c) {
            return is_lower(c) || is_digit(c) || c == '_' || c == '.' || c == '-';
          });
+}
+
+// The folders of /proc/sys.
+bool is_kernel_setting(std::string_view line) {
+  constexpr std::string_view kFolders[] = {"kernel.", "vm.", "net.", "fs.", "dev.", "user."};
+  return is_sysctl_line(line) && std::any_of(std::begin(kFolders), std::end(kFolders),
+                                             [line](std::string_view folder) { return line.starts_with(folder); });
 }
 
 // "NCCL_DEBUG=INFO", "export UCX_TLS=tcp"
@@ -114,9 +142,9 @@ bool is_module_line(std::string_view line) {
   constexpr std::string_view kModules[] = {"nvidia",  "nvidia_peermem", "nvidia_uvm", "nv_peer_mem",
                                            "ib_core", "ib_uverbs",      "mlx5_core",  "mlx5_ib",
                                            "gdrdrv",  "rdma_cm",        "amdgpu",     "efa"};
+  if (std::find(std::begin(kModules), std::end(kModules), first_word(line)) == std::end(kModules)) return false;
   const auto parts = text::words(line);
-  return (parts.size() == 3 || parts.size() == 4) && text::to_unsigned(parts[1]) && text::to_u32(parts[2]) &&
-         std::find(std::begin(kModules), std::end(kModules), parts[0]) != std::end(kModules);
+  return (parts.size() == 3 || parts.size() == 4) && text::to_unsigned(parts[1]) && text::to_u32(parts[2]);
 }
 
 struct Start {
@@ -136,6 +164,9 @@ constexpr auto kStarts = std::to_array<Start>({
     {"NVRM version:", OutputKind::driver_version},
     {"Settings for ", OutputKind::ethtool},
     {"NIC statistics:", OutputKind::ethtool_statistics},
+    {"PyTorch version:", OutputKind::collect_env},
+    {"Collecting environment information", OutputKind::collect_env},
+    {"Versions of relevant libraries:", OutputKind::collect_env},
     {"CPU op-mode(s):", OutputKind::lscpu},
     {"Architecture:  ", OutputKind::lscpu},
     {"NUMA node0 CPU(s):", OutputKind::lscpu},
@@ -146,6 +177,19 @@ constexpr auto kStarts = std::to_array<Start>({
     {"max locked memory", OutputKind::ulimit},
     {"core file size  ", OutputKind::ulimit},
     {"Device #", OutputKind::mlxconfig},
+    {"Operational Info", OutputKind::mlxlink},
+    {"Troubleshooting Info", OutputKind::mlxlink},
+    {"Physical Counters and BER Info", OutputKind::mlxlink},
+    {"# Topology file: generated on", OutputKind::ibnetdiscover},
+    {"ACCESS TABLE:", OutputKind::amd_smi},
+    {"WEIGHT TABLE:", OutputKind::amd_smi},
+    {"HOPS TABLE:", OutputKind::amd_smi},
+    {"LINK TYPE TABLE:", OutputKind::amd_smi},
+    {"NUMA BW TABLE:", OutputKind::amd_smi},
+    {"mx-smi  version:", OutputKind::mx_smi},
+    {"| MX-SMI ", OutputKind::mx_smi},
+    {"| HL-SMI Version", OutputKind::hl_smi},
+    {"| AIP ", OutputKind::hl_smi},
     {"DCBX mode:", OutputKind::qos},
     {"Priority trust state:", OutputKind::qos},
     {"PFC configuration:", OutputKind::qos},
@@ -181,6 +225,8 @@ constexpr auto kStarts = std::to_array<Start>({
 // Words that stand somewhere in a line of an output.
 constexpr auto kParts = std::to_array<Start>({
     {" ROCm System Management Interface ", OutputKind::rocm_smi},
+    {" MetaX System Management Interface ", OutputKind::mx_smi},
+    {")==>", OutputKind::iblinkinfo},
     {"Intel(R) MPI Benchmarks", OutputKind::imb},
     {" BW Test", OutputKind::perftest},
     {"(row) -> GPU(column)", OutputKind::nvbandwidth},
@@ -191,6 +237,7 @@ constexpr auto kParts = std::to_array<Start>({
 });
 
 OutputKind kind_of_rdma_line(std::string_view line) {
+  if (!line.starts_with("link ") && !has(line, ": state ")) return OutputKind::unknown;
   const auto parts = text::words(line);
   if (parts.size() > 3 && parts[0] == "link" && has(parts[1], "/")) {
     return parts[2] == "state"           ? OutputKind::rdma_link
@@ -204,10 +251,31 @@ OutputKind kind_of_rdma_line(std::string_view line) {
   return OutputKind::unknown;
 }
 
+// "GPU: 3" of amd-smi.
+bool is_amd_heading(std::string_view line) {
+  return line.starts_with("GPU: ") && text::to_u32(line.substr(5));
+}
+
+// "module ID  CPU Affinity  NUMA Affinity" of hl-smi.
+bool is_hl_heading(std::string_view line) {
+  return text::starts_with_nocase(line, "mod") && has(line, "CPU Affinity") && has(line, "NUMA Affinity");
+}
+
+// "Switch  24 "S-005442ba00003080"  # ..." and "Ca  2 "H-...""; "[1]  "H-..."[1](...)  # ... lid 4 4xSDR"
+bool is_ibnetdiscover_line(std::string_view line) {
+  if (!has(line, " \"S-") && !has(line, " \"H-") && !has(line, "\t\"S-") && !has(line, "\t\"H-")) return false;
+  return line.starts_with("Switch") || line.starts_with("Ca") || (line.starts_with('[') && has(line, "# "));
+}
+
 OutputKind kind_by_words(std::string_view line) {
+  if (is_amd_heading(line)) return OutputKind::amd_smi;
+  if (is_hl_heading(line)) return OutputKind::hl_smi;
+  if ((line.starts_with("CA: ") || line.starts_with("Switch: 0x")) && line.ends_with(':'))
+    return OutputKind::iblinkinfo;
+  if (is_ibnetdiscover_line(line)) return OutputKind::ibnetdiscover;
   if (has(line, " -> ") && is_sysfs_link(line)) return OutputKind::sysfs_links;
   if (has(line, " ==> ") && has(line, " port ")) return OutputKind::ibdev2netdev;
-  if (has(line, "pci.bus_id") && has(line, ",")) return OutputKind::gpu_query;
+  if ((has(line, "pci.bus_id") || has(line, "pcie.link.")) && has(line, ",")) return OutputKind::gpu_query;
   if (has(line, "algbw") && has(line, "busbw")) return OutputKind::nccl_tests;
   if (has(line, "(UUID: GPU-")) return OutputKind::nvlink;
   if (line.starts_with("available: ") && has(line, " nodes (")) return OutputKind::numactl;
@@ -241,6 +309,9 @@ OutputKind kind_of_line(std::string_view line) {
   }
   if (is_variable_of(trimmed, false)) return OutputKind::environment;
   if (is_cmdline(trimmed)) return OutputKind::cmdline;
+  if (is_kernel_setting(trimmed)) return OutputKind::sysctl;
+  if (is_module_line(trimmed)) return OutputKind::modules;
+  if (is_ip_brief_line(line) && text::words(line).size() > 2) return OutputKind::ip_brief;
   return kind_by_words(trimmed);
 }
 
@@ -249,7 +320,6 @@ OutputKind weak_kind_of_line(std::string_view line) {
   if (is_ip_brief_line(line)) return OutputKind::ip_brief;
   const auto trimmed = text::trim(line);
   if (is_sysctl_line(trimmed)) return OutputKind::sysctl;
-  if (is_module_line(trimmed)) return OutputKind::modules;
   if (is_variable_of(trimmed, true)) return OutputKind::environment;
   if (std::count(trimmed.begin(), trimmed.end(), ',') > 1 && (has(trimmed, "gbps") || has(trimmed, "gbs")))
     return OutputKind::rows;
@@ -264,7 +334,8 @@ OutputKind kind_of_document(std::string_view content) {
     if (has(head, "bytes_per_second")) return OutputKind::bench;
     return OutputKind::snapshot;
   }
-  if (head.starts_with('[') && has(head, "bytes_per_second")) return OutputKind::bench;
+  if (head.starts_with('[') && text::trim(head.substr(1)).starts_with('{') && has(head, "bytes_per_second"))
+    return OutputKind::bench;
   if (head.starts_with('<')) {
     if (has(head, "<system")) return OutputKind::nccl_xml;
     if (has(head, "<topology")) return OutputKind::hwloc_xml;
@@ -288,7 +359,11 @@ bool is_failure(std::string_view line) {
                                          ": Operation not permitted",
                                          ": No such file or directory",
                                          ": No such device",
-                                         "Cannot get device settings"};
+                                         "Cannot get device settings",
+                                         "-E- ",  // mlxlink and its kin
+                                         "ibwarn: ",
+                                         "No AIPs found",
+                                         "Error: No device"};
   return std::any_of(std::begin(kWords), std::end(kWords), [line](auto one) { return has(line, one); });
 }
 

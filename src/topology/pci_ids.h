@@ -7,6 +7,7 @@
 // What a PCI function is, from its class code and vendor (PCI Code and ID Assignment Specification).
 namespace fairway::topology {
 
+// By the PCI ID Repository.
 inline constexpr std::uint32_t kVendorNvidia = 0x10de;
 inline constexpr std::uint32_t kVendorAmd = 0x1002;
 inline constexpr std::uint32_t kVendorMellanox = 0x15b3;

@@ -17,7 +17,8 @@ struct Named {
   std::string_view name;
 };
 
-// From the PCI ID Repository (pci.ids), for systems without it or with an older one.
+// From the PCI ID Repository (pci.ids, compared with its version 2026.08.22), for systems without it or with an older
+// one. It lacks 10de:1ac2, which DGX-2 has (a recording of hwloc's).
 constexpr auto kNames = std::to_array<Named>({
     {0x10de15f9, "Tesla P100 SXM2"},
     {0x10de1ac2, "NVSwitch"},
@@ -43,7 +44,9 @@ constexpr auto kNames = std::to_array<Named>({
     {0x10de2330, "H100 SXM5 80GB"},
     {0x10de2331, "H100 PCIe"},
     {0x10de2335, "H200 SXM 141GB"},
+    {0x10de233b, "H200 NVL"},
     {0x10de2342, "GH200 120GB"},
+    {0x10de2348, "GH200 144G HBM3e"},
     {0x10de26b5, "L40"},
     {0x10de26b9, "L40S"},
     {0x10de27b8, "L4"},
@@ -53,19 +56,28 @@ constexpr auto kNames = std::to_array<Named>({
     {0x10de2bb3, "RTX PRO 5000 Blackwell"},
     {0x10de2bb4, "RTX PRO 6000 Blackwell Max-Q Workstation Edition"},
     {0x10de2bb5, "RTX PRO 6000 Blackwell Server Edition"},
+    {0x10de2c31, "RTX PRO 4500 Blackwell"},
     {0x10de2e12, "GB10"},
     {0x10de3182, "B300 SXM6"},
+    {0x10de31a1, "GB300 MaxQ"},
     {0x10de31c2, "GB300"},
     {0x10de31c3, "GB300"},
     {0x1002738c, "Instinct MI100"},
     {0x10027408, "Instinct MI250X"},
     {0x1002740c, "Instinct MI250X/MI250"},
     {0x1002740f, "Instinct MI210"},
+    {0x100274a0, "Instinct MI300A"},
     {0x100274a1, "Instinct MI300X"},
+    {0x100274a2, "Instinct MI308X"},
     {0x100274a5, "Instinct MI325X"},
     {0x100275a0, "Instinct MI350X"},
+    {0x100275a3, "Instinct MI355X"},
+    {0x1da31000, "Gaudi"},
+    {0x1da31010, "Gaudi"},
     {0x1da31020, "Gaudi2"},
     {0x1da31060, "Gaudi3"},
+    {0x1da31063, "Gaudi3"},
+    {0x99990a01, "C500"},
     {0x15b31013, "MT27700 Family [ConnectX-4]"},
     {0x15b31015, "MT27710 Family [ConnectX-4 Lx]"},
     {0x15b31017, "MT27800 Family [ConnectX-5]"},
@@ -77,6 +89,7 @@ constexpr auto kNames = std::to_array<Named>({
     {0x15b3101f, "MT2894 Family [ConnectX-6 Lx]"},
     {0x15b31021, "MT2910 Family [ConnectX-7]"},
     {0x15b31023, "CX8 Family [ConnectX-8]"},
+    {0x15b31025, "CX9 Family [ConnectX-9]"},
     {0x15b3a2d6, "MT42822 BlueField-2 integrated ConnectX-6 Dx network controller"},
     {0x15b3a2dc, "MT43244 BlueField-3 integrated ConnectX-7 network controller"},
     {0x14e41750, "BCM57508 NetXtreme-E 10Gb/25Gb/40Gb/50Gb/100Gb/200Gb Ethernet"},

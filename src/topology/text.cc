@@ -130,6 +130,57 @@ std::string without_escapes(std::string_view s) {
   return out;
 }
 
+namespace {
+
+// "> " and "2026-03-03T10:00:00.000Z ": what stands before a line's own words; 0: nothing.
+std::size_t quote_mark(std::string_view line) {
+  return line.starts_with("> ") ? 2 : line == ">" ? 1 : 0;
+}
+std::size_t time_mark(std::string_view line) {
+  const auto blank = line.find(' ');
+  if (blank == line.npos || blank < 20 || blank > 36 || line[4] != '-' || line[10] != 'T' || line[13] != ':') return 0;
+  return is_digit(line[0]) && (line[blank - 1] == 'Z' || is_digit(line[blank - 1])) ? blank + 1 : 0;
+}
+
+template <class Mark>
+std::string without_marks(std::string_view s, Mark mark) {
+  const auto all = lines(s);
+  std::size_t marked = 0;
+  for (const auto line : all) {
+    if (trim(line).empty()) continue;
+    if (mark(line) == 0) return std::string(s);
+    ++marked;
+  }
+  if (marked < 2) return std::string(s);
+  std::string out;
+  for (const auto line : all) {
+    out += line.substr(mark(line));
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string without_wrapping(std::string_view s) {
+  auto out = without_marks(without_marks(s, quote_mark), time_mark);
+  for (const auto& [escaped, plain] :
+       {std::pair{std::string_view("&gt;"), '>'}, std::pair{std::string_view("&lt;"), '<'},
+        std::pair{std::string_view("&amp;"), '&'}}) {
+    if (out.find(escaped) == out.npos) continue;
+    std::string next;
+    std::size_t from = 0;
+    for (auto at = out.find(escaped); at != out.npos; at = out.find(escaped, from)) {
+      next.append(out, from, at - from);
+      next += plain;
+      from = at + escaped.size();
+    }
+    next.append(out, from);
+    out = std::move(next);
+  }
+  return out;
+}
+
 bool natural_less(std::string_view a, std::string_view b) {
   std::size_t i = 0;
   std::size_t j = 0;

@@ -30,6 +30,9 @@ std::vector<std::string_view> lines(std::string_view s);                  // wit
 std::string count(std::size_t n, std::string_view noun);
 
 // Without the escapes that colour or underline on a terminal.
+// Of pasted lines: without "> " of quotes or times of a log, where all lines have them, and with <, > and & where a
+// page escaped them. As many lines as before.
+std::string without_wrapping(std::string_view s);
 std::string without_escapes(std::string_view s);
 
 // Orders "mlx5_2" before "mlx5_10".

@@ -161,7 +161,9 @@ void add_collectives(Tool& tool, CLI::App& soak) {
       "where another algorithm is taken. Ranks are killed and stopped under the operations; the others shrink, go on, "
       "and take new ones in. Every byte of every result is compared, and that each error names the rank at fault. A "
       "life "
-      "is 200 rounds of one job; seed and number alone determine it. docs/soak.md lists the checks.");
+      "is 200 rounds of one job; seed and number alone determine it. docs/soak.md lists the checks.\n"
+      "Example:\n"
+      "  fairway soak collectives --seconds 600 --ranks 4 --via shm");
   const auto options = std::make_shared<Options>();
   command.add_option("--seed", options->settings.seed, "Seed of all random choices")->capture_default_str();
   command.add_option("--ranks", options->settings.ranks, "Most ranks of a life")
@@ -174,7 +176,9 @@ void add_collectives(Tool& tool, CLI::App& soak) {
   command.add_option("--seconds", options->seconds, "Duration of this part; its last life is finished")
       ->check(CLI::Range(0.0, 1e7))
       ->capture_default_str();
-  command.add_option("--rounds", options->rounds, "Most rounds in this part; its last life is finished")
+  command
+      .add_option("--rounds", options->rounds,
+                  "Most rounds in this part; its last life is finished (default: as many as fit)")
       ->type_name("COUNT")
       ->check(CLI::Range(std::uint64_t{1}, ~std::uint64_t{0}));
   command
@@ -182,7 +186,9 @@ void add_collectives(Tool& tool, CLI::App& soak) {
                   "Continue from the state of the last part and add up; written after each life")
       ->type_name("FILE")
       ->check(no_empty_name());
-  command.add_option("--life", options->life, "Run only this life, to reproduce a failure")->type_name("NUMBER");
+  command
+      .add_option("--life", options->life, "Run only this life, to reproduce a failure (default: one after the other)")
+      ->type_name("NUMBER");
   tool.on_run(command, [&tool, options] { return run(tool, *options); });
 }
 

@@ -142,7 +142,7 @@ void add_settings(CLI::App& command, SoakOptions& options) {
            "Largest transfer in bytes; each memory is four times as large", {8, std::uint64_t{4} << 30})
       ->default_str("8M");
   add_list(command, "--memories", options.settings.memories,
-           "Memories of each process, as for `fairway bench --from` (default: host, shared and every GPU)",
+           "Memories of each process, as for `fairway bench --local` (default: host, shared and every GPU)",
            memory_name());
   add_via(command, options.settings.via,
           "Use only these transports, all at once: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
@@ -165,7 +165,9 @@ void add_soak(Tool& tool) {
       "are cancelled or have deadlines, processes are killed and frozen, memory is deregistered. Every byte is "
       "verified, "
       "and that no byte moves after a completion. Seed and number alone determine a round: --round repeats it. "
-      "docs/soak.md lists the checks.");
+      "docs/soak.md lists the checks.\n"
+      "Example:\n"
+      "  fairway soak --seconds 600 --seed 7 --state soak.json");
   const auto options = std::make_shared<SoakOptions>();
   add_settings(command, *options);
   command.add_option("--seconds", options->seconds, "Duration of this part")
@@ -176,8 +178,11 @@ void add_soak(Tool& tool) {
                   "Continue from the state of the last part and add up; written after each round")
       ->type_name("FILE")
       ->check(no_empty_name());
-  command.add_option("--round", options->round, "Run only this round, to reproduce a failure")->type_name("NUMBER");
-  command.add_option("--rounds", options->rounds, "Most rounds in this part")
+  command
+      .add_option("--round", options->round,
+                  "Run only this round, to reproduce a failure (default: one after the other)")
+      ->type_name("NUMBER");
+  command.add_option("--rounds", options->rounds, "Most rounds in this part (default: as many as fit)")
       ->type_name("COUNT")
       ->check(CLI::Range(std::uint64_t{1}, ~std::uint64_t{0}));
   command.add_option("--json", options->json, "Write the rows as JSON; - is standard output")->type_name("FILE");

@@ -121,6 +121,40 @@ std::vector<std::string> wires_of(const Machine& machine, std::uint32_t nic) {
   return out;
 }
 
+std::optional<std::uint32_t> nic_of_wire(const Machine& machine, const std::string& interface) {
+  for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
+    const auto wires = wires_of(machine, nic);
+    if (std::find(wires.begin(), wires.end(), interface) != wires.end()) return nic;
+  }
+  return {};
+}
+
+std::vector<std::string> interfaces_with_statistics(const Facts& facts) {
+  std::vector<std::string> out;
+  for (const auto& [name, seen] : facts.below("net")) {
+    const auto at = name.rfind(".stat.");
+    if (at == std::string::npos) continue;
+    auto interface = name.substr(0, at);
+    if (std::find(out.begin(), out.end(), interface) == out.end()) out.push_back(std::move(interface));
+  }
+  return out;
+}
+
+std::string Statistic::text() const {
+  return grown ? fmt::format("grew by {:.0f} since the baseline", value) : fmt::format("is {:.0f}", value);
+}
+
+Statistic statistic(const RuleInput& input, const std::string& interface, std::string_view counter) {
+  Statistic out;
+  out.fact = fmt::format("net.{}.stat.{}", interface, counter);
+  out.now = out.value = input.facts.number(out.fact).value_or(0);
+  const auto then = input.before == nullptr ? std::nullopt : input.before->number(out.fact);
+  if (!then || out.now < *then) return out;
+  out.grown = true;
+  out.value = out.now - *then;
+  return out;
+}
+
 bool is_mellanox(const Machine& machine, std::uint32_t nic) {
   const auto pci = topology::pci_of(machine, nic_ref(nic));
   if (pci && machine.pci[pci.index].vendor_id) return *machine.pci[pci.index].vendor_id == topology::kVendorMellanox;

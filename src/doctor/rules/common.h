@@ -73,6 +73,19 @@ std::optional<double> number_of(const RuleInput& input, const std::string& fact,
 std::map<std::string, std::vector<std::uint32_t>> alike_nics(const Machine& machine);
 // The interfaces that have a wire of their own: of a bond its legs. "INTERFACE" where none is recorded.
 std::vector<std::string> wires_of(const Machine& machine, std::uint32_t nic);
+// The NIC whose wire an interface is.
+std::optional<std::uint32_t> nic_of_wire(const Machine& machine, const std::string& interface);
+// The interfaces of which drivers' statistics are known, also those of no rail.
+std::vector<std::string> interfaces_with_statistics(const Facts& facts);
+// One statistic of an interface: how much it grew since the baseline, or all of it.
+struct Statistic {
+  std::string fact;
+  double now = 0;
+  double value = 0;
+  bool grown = false;                      // since the baseline
+  [[nodiscard]] std::string text() const;  // "grew by 3 since the baseline", "is 3"
+};
+Statistic statistic(const RuleInput& input, const std::string& interface, std::string_view counter);
 bool is_mellanox(const Machine& machine, std::uint32_t nic);
 // The command that prints the lossless priorities of an interface, with the NIC's own tool.
 std::string show_pfc(const Machine& machine, std::uint32_t nic, const std::string& interface);

@@ -126,7 +126,11 @@ void throttled(const RuleInput& input, RuleResult& result) {
 
 void broken_memory(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  const auto gpus = nvidia_gpus(machine);
+  auto gpus = nvidia_gpus(machine);
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    const bool told = input.facts.find(gpu_fact(machine, gpu, "ecc_uncorrected")) != nullptr;
+    if (told && std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) gpus.push_back(gpu);
+  }
   if (gpus.empty()) return result.not_applicable();
   for (const auto gpu : gpus) {
     const auto remap = gpu_fact(machine, gpu, "remap_failure");
@@ -150,7 +154,8 @@ void broken_memory(const RuleInput& input, RuleResult& result) {
                 : fmt::format("GPU{}: {:.0f} uncorrected memory errors", machine.gpus[gpu].ordinal, uncorrected);
     finding.cause = fmt::format("gpu {}", gpu);
     finding.evidence.push_back(evidence_of(input.facts, failed ? remap : waits ? pending : errors));
-    finding.fix = {failed ? "# replace the GPU" : reset_of(machine, gpu)};
+    const bool nvidia = machine.gpus[gpu].vendor.value_or("NVIDIA") == "NVIDIA";
+    finding.fix = {failed ? "# replace the GPU" : nvidia ? reset_of(machine, gpu) : "# reset it with its maker's tool"};
     result.add(std::move(finding));
   }
 }

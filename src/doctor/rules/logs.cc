@@ -34,7 +34,8 @@ bool log_known(const RuleInput& input, RuleResult& result) {
   return false;
 }
 
-// The XIDs that mean hardware or a link, from NVIDIA's list.
+// The XIDs that mean hardware or a link, by NVIDIA's catalogue ("Analyzing Xid Errors with the Xid Catalog", which has
+// 1 to 172). Those that it gives to applications are none: 13, 31, 45, 137 (illegal accesses over NVLink) and others.
 std::string_view xid_meaning(unsigned code) {
   switch (code) {
     case 48: return "an uncorrectable memory error";
@@ -46,9 +47,11 @@ std::string_view xid_meaning(unsigned code) {
     case 92: return "many corrected memory errors";
     case 94: return "a contained memory error";
     case 95: return "an uncontained memory error";
+    case 109: return "a context switch timed out";
+    case 110: return "a security fault, rare without a hardware failure";
     case 119:
     case 120: return "the GPU's firmware did not answer";
-    case 121: return "an error of its NVLink-C2C";
+    case 121: return "corrected errors of its NVLink-C2C";
     case 136: return "an NVLink could not be trained";
     case 140: return "an unrecovered memory error";
     case 143: return "the GPU could not be initialised";
@@ -60,8 +63,20 @@ std::string_view xid_meaning(unsigned code) {
     case 149:
     case 150: return "an NVLink error";
     case 154: return "the driver asks for a recovery";
+    case 156: return "a part of its memory was retired";
+    case 157: return "nothing is left to retire a bad part of its memory to";
+    case 158: return "the GPU did not answer";
+    case 167: return "PCIe did not answer";
+    case 169: return "its security controller halted";
+    case 171:
+    case 172: return "an uncorrectable memory error";
     default: return {};
   }
+}
+
+// What the catalogue calls corrected, or mended by itself.
+bool is_mended(unsigned code) {
+  return code == 63 || code == 92 || code == 121 || code == 156;
 }
 
 bool is_broken(unsigned code) {
@@ -79,6 +94,8 @@ void xid(const RuleInput& input, RuleResult& result) {
     const auto code = text::to_u32(std::string_view(name).substr(dot + 1));
     const auto meaning = code ? xid_meaning(*code) : std::string_view{};
     if (meaning.empty()) continue;
+    // "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+    if (*code == 154 && text::trim(seen->value).ends_with("(None)")) continue;
     const auto subject = subject_of(machine, std::string_view(name).substr(0, dot));
     Finding finding;
     finding.devices = subject.devices;
@@ -86,9 +103,7 @@ void xid(const RuleInput& input, RuleResult& result) {
       finding.cause = fmt::format("gpu {}", subject.devices.front().index);
     // "149, NETIR_LINK_EVT Fatal": the link is gone
     const bool fatal = *code >= 144 && *code <= 150 && seen->value.find(" Fatal") != std::string::npos;
-    finding.level = is_broken(*code) || fatal    ? Level::broken
-                    : *code == 63 || *code == 92 ? Level::note
-                                                 : Level::warning;
+    finding.level = is_broken(*code) || fatal ? Level::broken : is_mended(*code) ? Level::note : Level::warning;
     finding.title = fmt::format("{}: XID {}, {}", subject.name, *code, meaning);
     finding.path = subject.name;
     finding.evidence.push_back({text::quote(seen->value, 160), seen->where});
@@ -158,13 +173,20 @@ void complaints(const RuleInput& input, RuleResult& result) {
   struct Kind {
     const char* fact;
     const char* title;
+    Level level;  // a log keeps what was mended since, so what heals by itself is a note
     const char* advice;
   };
   static constexpr Kind kKinds[] = {
-      {"kernel.aer", "PCIe errors in the kernel's log",
-       "Corrected errors cost retries; many, or uncorrected ones, mean a bad slot, riser or card."},
-      {"kernel.mlx5", "its driver complains in the kernel's log", "Check the transceiver's temperature and the cable."},
-      {"kernel.link_down", "its link went down", "Once at boot is usual; again and again is a cable or a switch port."},
+      {"kernel.aer_uncorrected", "uncorrected PCIe errors in the kernel's log", Level::warning,
+       "A bad slot, riser or card."},
+      {"kernel.aer", "PCIe errors in the kernel's log", Level::note,
+       "Corrected errors cost retries; many mean a bad slot, riser or card."},
+      {"kernel.mlx5_fatal", "its driver lost the device for a time", Level::warning,
+       "Its firmware stopped: look for the lines before it, and for newer firmware."},
+      {"kernel.mlx5_heat", "its transceiver was too hot", Level::warning, "Check the transceiver and the air flow."},
+      {"kernel.mlx5", "its driver complains in the kernel's log", Level::note, "Check the transceiver and the cable."},
+      {"kernel.link_down", "its link went down", Level::note,
+       "Once at boot is usual; again and again is a cable or a switch port."},
   };
   std::size_t lines = 0;
   for (const auto& kind : kKinds) lines += input.facts.below(kind.fact).size();
@@ -176,11 +198,7 @@ void complaints(const RuleInput& input, RuleResult& result) {
       Finding finding;
       finding.title = fmt::format("{}: {}", subject.name, kind.title);
       finding.devices = subject.devices;
-      const bool hot = seen->value.find("High Temperature") != std::string::npos;
-      const bool fatal = seen->value.find("severity=Uncorrect") != std::string::npos ||
-                         seen->value.find("Fatal error") != std::string::npos;
-      // A log keeps what was mended since.
-      finding.level = hot || fatal ? Level::warning : Level::note;
+      finding.level = kind.level;
       finding.path = subject.name;
       finding.evidence.push_back({text::quote(seen->value, 200), seen->where});
       finding.advice = kind.advice;

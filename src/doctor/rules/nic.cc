@@ -51,30 +51,23 @@ void virtual_functions(const RuleInput& input, RuleResult& result) {
   }
 }
 
-void discards_of(const RuleInput& input, std::uint32_t nic, const std::string& interface, RuleResult& result) {
+void discards_of(const RuleInput& input, const std::string& interface, RuleResult& result) {
   const auto& machine = input.machine();
-  const auto prefix = fmt::format("net.{}.stat", interface);
-  const auto statistics = input.facts.below(prefix);
-  if (statistics.empty())
-    return result.lacks(fmt::format("{}: ethtool statistics: {}", machine.nics[nic].name, input.facts.why_not(prefix)));
+  const auto nic = nic_of_wire(machine, interface);
+  const auto name = nic ? machine.nics[*nic].name : interface;
   for (const auto* counter : {"rx_discards_phy", "rx_out_of_buffer", "tx_pause_storm_error_events"}) {
-    const auto key = prefix + "." + counter;
-    const auto now = input.facts.number(key);
-    const auto then = input.before == nullptr ? std::nullopt : input.before->number(key);
-    const bool both = now && then && *now >= *then;
-    const double dropped = both ? *now - *then : now.value_or(0);
-    if (dropped <= 0) continue;
+    const auto count = statistic(input, interface, counter);
+    if (count.value <= 0) continue;
     Finding finding;
-    finding.title = fmt::format("{}: {} {} {:.0f}{}", machine.nics[nic].name, counter, both ? "grew by" : "is", dropped,
-                                both ? " since the baseline" : "");
-    finding.devices = {nic_ref(nic)};
+    finding.title = fmt::format("{}: {} {}", name, counter, count.text());
+    if (nic) finding.devices = {nic_ref(*nic)};
     // One reading does not say when it happened.
-    finding.level = both ? Level::warning : Level::note;
-    finding.path = machine.nics[nic].name;
-    finding.cause = "discards " + machine.nics[nic].name;
-    finding.evidence.push_back(evidence_of(input.facts, key, fmt::format("{} = {:.0f}", counter, now.value_or(0))));
-    finding.fix = {fmt::format("ethtool -S {} | grep -E 'discard|out_of_buffer|pause'    # which priority", interface),
-                   show_pfc(machine, nic, interface) + "    # PFC; the same class on the switch"};
+    finding.level = count.grown && nic ? Level::warning : Level::note;
+    finding.path = name;
+    finding.cause = "discards " + name;
+    finding.evidence.push_back(evidence_of(input.facts, count.fact, fmt::format("{} = {:.0f}", counter, count.now)));
+    finding.fix = {fmt::format("ethtool -S {} | grep -E 'discard|out_of_buffer|pause'    # which priority", interface)};
+    if (nic) finding.fix.push_back(show_pfc(machine, *nic, interface) + "    # PFC; the same class on the switch");
     finding.advice = "The NIC had no free buffer: PFC is off for this priority, or a peer ignores it.";
     result.add(std::move(finding));
   }
@@ -83,10 +76,16 @@ void discards_of(const RuleInput& input, std::uint32_t nic, const std::string& i
 void discards(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   const auto ports = rail_ports(machine);
-  if (ports.empty()) return result.not_applicable();
-  for (const auto& [nic, port] : ports) {
-    for (const auto& interface : wires_of(machine, nic)) discards_of(input, nic, interface, result);
+  const auto interfaces = interfaces_with_statistics(input.facts);
+  if (ports.empty() && interfaces.empty()) return result.not_applicable();
+  for (const auto& rail : ports) {
+    for (const auto& wire : wires_of(machine, rail.nic)) {
+      if (std::find(interfaces.begin(), interfaces.end(), wire) != interfaces.end()) continue;
+      result.lacks(fmt::format("{}: ethtool statistics: {}", machine.nics[rail.nic].name,
+                               input.facts.why_not(fmt::format("net.{}.stat", wire))));
+    }
   }
+  for (const auto& interface : interfaces) discards_of(input, interface, result);
 }
 
 void roce_off(const RuleInput& input, RuleResult& result) {

@@ -151,25 +151,17 @@ void fabric_state(const RuleInput& input, RuleResult& result) {
   result.add(std::move(finding));
 }
 
-// What nvidia-smi's Fabric section says beside its state, where it is not as it should be: "bandwidth degraded".
+// What nvidia-smi's Fabric section says beside its state, where it is not as it should be: "bandwidth degraded", "route
+// unhealthy true". All of its flags are faults.
 std::vector<Evidence> unhealthy_fabric(const RuleInput& input, std::uint32_t gpu) {
-  static constexpr std::pair<std::string_view, std::string_view> kBad[] = {{"status", "failure"},
-                                                                           {"bandwidth", "degraded"},
-                                                                           {"route_unhealthy", "true"},
-                                                                           {"summary", "unhealthy"},
-                                                                           {"summary", "limited capacity"},
-                                                                           {"route_recovery_in_progress", "true"},
-                                                                           {"access_timeout_recovery", "true"}};
+  static constexpr std::string_view kBad[] = {"failure", "degraded", "unhealthy", "limited capacity", "true"};
   std::vector<Evidence> out;
-  for (const auto& [name, bad] : kBad) {
-    const auto key = gpu_fact(input.machine(), gpu, fmt::format("fabric.{}", name));
-    if (const auto* seen = input.facts.find(key); seen != nullptr && text::lower(seen->value) == bad)
+  for (const auto& [name, seen] : input.facts.below(gpu_fact(input.machine(), gpu, "fabric"))) {
+    const auto value = text::lower(seen->value);
+    const bool configured_wrong = name == "incorrect_configuration" && value != "none" && value != "n/a";
+    if (configured_wrong || std::find(std::begin(kBad), std::end(kBad), value) != std::end(kBad))
       out.push_back({fmt::format("fabric {}: {}", name, seen->value), seen->where});
   }
-  const auto key = gpu_fact(input.machine(), gpu, "fabric.incorrect_configuration");
-  if (const auto* seen = input.facts.find(key);
-      seen != nullptr && text::lower(seen->value) != "none" && text::lower(seen->value) != "n/a")
-    out.push_back({"fabric incorrect configuration: " + seen->value, seen->where});
   return out;
 }
 

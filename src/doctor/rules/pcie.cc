@@ -103,8 +103,10 @@ void speed(const RuleInput& input, RuleResult& result) {
     // The bridges inside an AMD accelerator's card idle with it.
     const bool of_card = machine.pci[pci.index].vendor_id.value_or(0) == topology::kVendorAmd;
     const bool gpu = device.node.kind == NodeKind::gpu && (pci == device.pci || of_card);
+    // NVML's largest generation is that of the device and its slot together.
     const bool port_known =
-        machine.pci[pci.index].parent && machine.pci[machine.pci[pci.index].parent.index].link.max_speed_gts.known();
+        link.max_speed_gts.source == topology::Source::nvml ||
+        (machine.pci[pci.index].parent && machine.pci[machine.pci[pci.index].parent.index].link.max_speed_gts.known());
     const bool loaded = gpu && input.facts.text(gpu_fact(machine, device.node.index, "load")) == "yes";
     auto finding = link_finding(machine, device, pci, fmt::format("{:g} of {:g} GT/s", *link.speed_gts, *best.speed));
     if ((gpu && !loaded) || !port_known) finding.level = Level::note;

@@ -81,8 +81,10 @@ void port_down(const RuleInput& input, RuleResult& result) {
     }
     const bool expected_up = up == 0 || is_missed(machine, classes, nic);
     const auto physical = port.physical_state.value_or("");
+    // One unused NIC of a machine without GPUs may be meant so; not where the text is about nothing else.
+    const bool spare = machine.gpus.empty() && !machine.pci.empty() && like < 2;
     finding.level = up == 0 && usual == 0 && machine.rdma.size() > 0 && expected_up
-                        ? (machine.gpus.empty() && like < 2 ? Level::note : Level::broken)
+                        ? (spare ? Level::note : Level::broken)
                     : expected_up ? Level::warning
                                   : Level::note;
     if (finding.level == Level::warning && usual > 0) {
@@ -108,21 +110,19 @@ void port_down(const RuleInput& input, RuleResult& result) {
 
 void flapping(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  const auto ports = rail_ports(machine);
-  if (ports.empty()) return result.not_applicable();
-  for (const auto& [nic, port] : ports) {
+  for (const auto& [nic, port] : rail_ports(machine)) {
     const auto name = machine.nics[nic].name;
     const auto* before = port_before(input, name, port->number);
-    if (port->counters.empty()) {
-      result.lacks(name + ": its counters are not recorded");
-      continue;
-    }
-    for (const auto* counter : {"link_downed", "symbol_error", "link_error_recovery", "local_link_integrity_errors"}) {
+    if (port->counters.empty()) result.lacks(name + ": its counters are not recorded");
+    for (const std::string_view counter : {"link_downed", "symbol_error", "link_error_recovery",
+                                           "local_link_integrity_errors", "local_ack_timeout_err"}) {
+      // InfiniBand loses no packets by congestion: there a timeout is a link's, a peer's or a route's.
+      if (counter == "local_ack_timeout_err" && is_ethernet(*port)) continue;
       const auto value = counter_of(*port, counter);
       if (!value || *value == 0) continue;
       const auto grown = growth(before, *port, counter);
       if (before != nullptr && grown && *grown == 0) continue;
-      const bool saturated = *value == 255 && std::string_view(counter).starts_with("link_");
+      const bool saturated = *value == 255 && counter.starts_with("link_");
       Finding finding;
       finding.title =
           grown ? fmt::format("{}: {} grew by {} since the baseline", name, counter, *grown)
@@ -142,9 +142,66 @@ void flapping(const RuleInput& input, RuleResult& result) {
   }
 }
 
+// The same of what a network interface's driver counts.
+void wire_errors(const RuleInput& input, RuleResult& result) {
+  for (const auto& interface : interfaces_with_statistics(input.facts)) {
+    const auto nic = nic_of_wire(input.machine(), interface);
+    const auto name = nic ? input.machine().nics[*nic].name : interface;
+    for (const auto* counter : {"link_down_events_phy", "rx_symbol_err_phy", "rx_crc_errors_phy"}) {
+      const auto count = statistic(input, interface, counter);
+      if (count.value <= 0) continue;
+      Finding finding;
+      finding.title = fmt::format("{}: {} {}", name, counter, count.text());
+      if (nic) finding.devices = {nic_ref(*nic)};
+      finding.level = count.grown && nic ? Level::warning : Level::note;
+      finding.path = name;
+      finding.cause = "errors " + name;
+      finding.evidence.push_back(evidence_of(input.facts, count.fact, fmt::format("{} = {:.0f}", counter, count.now)));
+      finding.fix = {fmt::format("ethtool -m {}    # the transceiver", interface)};
+      finding.advice = "Check cable and transceiver; the switch port has the same counters.";
+      result.add(std::move(finding));
+    }
+  }
+}
+
+void port_errors(const RuleInput& input, RuleResult& result) {
+  if (rail_ports(input.machine()).empty() && interfaces_with_statistics(input.facts).empty())
+    return result.not_applicable();
+  flapping(input, result);
+  wire_errors(input, result);
+}
+
+// An interface that runs slower than it can. Often that is all that the switch has; not where other rails run faster.
+void below_its_modes(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  double fastest = 0;
+  for (const auto& rail : rail_ports(machine)) fastest = std::max(fastest, rail.port->rate_gbps.value_or(0));
+  for (const auto& interface : machine.interfaces) {
+    const auto key = fmt::format("net.{}.supported_gbps", interface.name);
+    const auto able = input.facts.number(key);
+    if (!able || !interface.speed_gbps || *interface.speed_gbps >= *able || !interface.carrier.value_or(true)) continue;
+    const auto nic = nic_of_wire(machine, interface.name);
+    Finding finding;
+    finding.title = fmt::format("{}: it runs at {:g} of {:g} Gb/s", interface.name, *interface.speed_gbps, *able);
+    finding.level = nic && *interface.speed_gbps < fastest ? Level::warning : Level::note;
+    if (nic) finding.devices = {nic_ref(*nic)};
+    finding.path = nic ? machine.nics[*nic].name : interface.name;
+    finding.cause = "port " + finding.path;
+    finding.evidence = {
+        {fmt::format("{:g} Gb/s", *interface.speed_gbps), source_of(interface.speed_gbps.source, "speed")},
+        evidence_of(input.facts, key, fmt::format("a supported link mode has {:g} Gb/s", *able))};
+    finding.fix = {fmt::format("ethtool {}    # what the link partner advertises", interface.name)};
+    finding.advice = "Check the switch port's speed, the cable and the transceiver.";
+    result.add(std::move(finding));
+  }
+}
+
 void low_rate(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  bool any = false;
+  bool any = std::any_of(machine.interfaces.begin(), machine.interfaces.end(), [&](const auto& interface) {
+    return input.facts.find(fmt::format("net.{}.supported_gbps", interface.name)) != nullptr;
+  });
+  below_its_modes(input, result);
   for (const auto& [key, nics] : alike_nics(machine)) {
     if (nics.size() < 3) continue;
     any = true;
@@ -276,12 +333,14 @@ constexpr Rule kRules[] = {
      "The best measured row of a rail is below a quarter of the rate of one flow.", "Power off the host and on again.",
      "dgx-spark-playbooks, pull request 108", slow_rail},
     {"port-rate", Family::port, "A port runs slower than others of its kind", "In proportion to the rate.",
-     "The rate of a port against that of most others, with three or more devices of one type and board.",
+     "The rate of a port against that of most others, with three or more devices of one type and board; the rate of an "
+     "interface against its fastest link mode (ethtool), a warning where other rails run faster, else a note.",
      "Check FEC, cable and switch port.", "est.", low_rate},
     {"port-errors", Family::port, "A link flaps or has symbol errors", "Stalls and retransmissions.",
-     "link_downed, symbol_error and similar counters: a warning if they grew since the baseline, else a note. Some "
-     "counters stop at 255.",
-     "Check cable and transceiver.", "a recorded H100 server", flapping},
+     "link_downed, symbol_error and similar counters of the port, of the interface's driver, and timeouts of "
+     "InfiniBand: "
+     "a warning if they grew since the baseline, else a note. Some counters stop at 255.",
+     "Check cable and transceiver.", "a recorded H100 server", port_errors},
     {"idle-nics", Family::port, "Traffic uses only some of the NICs", "4 of 8 NICs idle.",
      "A NIC sent less than a third of what the busiest one sent since the baseline.", "Give each rank its near NIC.",
      "ucx#11680", idle_nics},

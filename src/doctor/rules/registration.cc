@@ -125,8 +125,9 @@ void memlock(const RuleInput& input, RuleResult& result) {
   if (input.facts.text("limit.ipc_lock") == "yes") return;
   Finding finding;
   finding.level = *bytes < 1 * kGiB ? Level::broken : Level::warning;
-  finding.title = fmt::format("Only {:.0f} MiB of memory may be locked in this shell: registration of more fails there",
-                              *bytes / 1024 / 1024);
+  const auto shown =
+      *bytes < 1024 * 1024 ? fmt::format("{:.0f} KiB", *bytes / 1024) : fmt::format("{:.0f} MiB", *bytes / 1024 / 1024);
+  finding.title = fmt::format("Only {} of memory may be locked in this shell: registration of more fails there", shown);
   finding.path = "every RDMA path of a program started so";
   finding.evidence.push_back({fmt::format("Max locked memory {:.0f} bytes", *bytes), limit->where});
   finding.fix = {"ulimit -l unlimited    # before the job; as root, or once the limit below is raised",

@@ -71,9 +71,10 @@ bool gdr_off_by_log(const RuleInput& input, RuleResult& result) {
 
 void gdr_refused(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
+  if (gdr_off_by_log(input, result)) return;
   const auto gpus = nvidia_gpus(machine);
   if (gpus.empty() || rails(machine).empty()) return result.not_applicable();
-  if (gdr_off_by_log(input, result) || !environment_known(input, result)) return;
+  if (!environment_known(input, result)) return;
   const std::string name = "NCCL_NET_GDR_LEVEL";
   const auto* set = input.facts.find("env." + name);
   const auto known = set == nullptr ? std::nullopt : nccl_level(set->value);

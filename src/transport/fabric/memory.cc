@@ -103,10 +103,11 @@ Result<const sys::BusGpu*> Registrations::gpu_of(const std::byte* address) {
   auto driver = sys::CudaDriver::open();
   if (!driver) return Status(driver.status()).with_context("fabric");
   const std::lock_guard lock(gpus_mutex_);
-  auto known = gpus_.find(*device);
-  if (known == gpus_.end()) known = gpus_.emplace(*device, sys::BusGpu::open(*driver, *device)).first;
-  if (!known->second) return Status(known->second.status()).with_context("fabric");
-  return known->second->get();
+  const auto known = gpus_.find(*device);
+  if (known != gpus_.end()) return known->second.get();
+  auto made = sys::BusGpu::open(*driver, *device);
+  if (!made) return Status(made.status()).with_context("fabric");
+  return gpus_.emplace(*device, std::move(*made)).first->second.get();
 }
 
 Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Domain>> domains, const Region& memory,

@@ -65,12 +65,12 @@ class Registrations {
   std::unique_ptr<Registration> take(std::uint64_t handle);
 
  private:
-  // The GPU of the address; kept until this is destroyed. One that failed is not tried again.
+  // The GPU of the address; kept until this is destroyed. One that failed is tried again for the next region.
   Result<const sys::BusGpu*> gpu_of(const std::byte* address);
 
-  std::mutex gpus_mutex_;                                     // guards gpus_
-  std::map<int, Result<std::unique_ptr<sys::BusGpu>>> gpus_;  // by device
-  std::vector<std::atomic<Registration*>> slots_;             // owns what is in it
+  std::mutex gpus_mutex_;                             // guards gpus_
+  std::map<int, std::unique_ptr<sys::BusGpu>> gpus_;  // by device
+  std::vector<std::atomic<Registration*>> slots_;     // owns what is in it
 };
 
 }  // namespace fairway::transport::fabric

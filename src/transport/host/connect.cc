@@ -90,6 +90,7 @@ void HostTransport::link_is_up(Link& link) {
   event.link = link.id;
   event.peer = link.peer;
   event.value = link.attempt;
+  forget_ended(link);
   peers_[link.peer].asked = 0;
   for (const auto& file : peers_[link.peer].files) file->asked = false;
   ask_next(link);
@@ -153,7 +154,10 @@ void HostTransport::poll_connection(Link& link, Time now) {
     }
   } else if (link.state == LinkState::down || link.state == LinkState::fencing || link.state == LinkState::leaving) {
     Pair& pair = *link.lane->pair();
-    pair.gone = pair.gone || (pair.process && pair.process.ended());
+    if (!pair.gone && pair.process && pair.process.ended()) {
+      pair.gone = true;
+      if (task_ != nullptr) task_->unwatch(pair.process.fd());
+    }
   } else if (link.state == LinkState::dialing && link.dialed) {
     connections_at_ = after(now, kConnectingPoll);
     if (link.dialed->socket) return receive_welcome(link, now);

@@ -152,6 +152,7 @@ void HostTransport::abandon(Link& link, const Status& why) {
   unwatch(*link.lane->pair());
   link.lane->close();
   link.lane.reset();
+  link.out = {};
   std::erase(up_, link.id.slot);
   link.state = LinkState::waiting;
   link.deadline = kNever;

@@ -248,6 +248,13 @@ void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>
   ask_next(link);
 }
 
+// A peer without a link hears nothing. Once it has one again it looks at this side's region table (forget_ended()), and
+// so does the one that is welcomed here, perhaps already: it is told when this end is up, too.
+void HostTransport::tell_forgotten(Link& link, const Note& forget) {
+  if (link.state == LinkState::up) send_note(link, forget);
+  if (link.state == LinkState::welcomed) link.out.waiting.push_back({encode(forget), false});
+}
+
 // The file has no region any more, so the region table refuses all access to it; it can be unmapped.
 void HostTransport::forget_file(Link& link, std::uint32_t number) {
   imports_.each(link.peer, [&](auto& import) {
@@ -255,6 +262,18 @@ void HostTransport::forget_file(Link& link, std::uint32_t number) {
     import.extra = {Method::cma, nullptr, 0, "it was deregistered"};
   });
   std::erase_if(peers_[link.peer].files, [&](const auto& file) { return file->number == number; });
+}
+
+// At the begin of an epoch: the peer may have deregistered while nobody could be told. Files that nothing uses here are
+// asked for again if they are needed.
+void HostTransport::forget_ended(Link& link) {
+  const RegionView& regions = link.lane->pair()->regions;
+  Region there;
+  imports_.each(link.peer, [&](auto& import) {
+    if (import.extra.file && !regions.read(import.region, there))
+      import.extra = {Method::cma, nullptr, 0, "it was deregistered"};
+  });
+  std::erase_if(peers_[link.peer].files, [](const auto& file) { return file.use_count() == 1; });
 }
 
 }  // namespace fairway::transport::host

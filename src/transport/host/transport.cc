@@ -94,7 +94,7 @@ void HostTransport::deregister(std::uint64_t handle) {
   for (const std::uint32_t slot : up_) {
     Link& link = links_[slot];
     link.lane->stop_memory(handle);
-    if (note.file != 0 && link.state == LinkState::up) send_note(link, note);
+    if (note.file != 0) tell_forgotten(link, note);
     next.marks.push_back({link.lane->pair(), Pair::Mark(*link.lane->pair()), link.peer});
   }
   for (const WatchedPair& retired : retired_)
@@ -206,6 +206,8 @@ void HostTransport::fence(LinkId id) {
   Link* link = find(id);
   if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
   link->lane->fence();
+  // Nobody reads it any more: at its end, or with a note in it, it would wake the worker without a pause.
+  if (task_ != nullptr) task_->unwatch(link->lane->pair()->socket.fd());
   end_views(*link->lane->pair(), {ErrorCode::link_failed, "the mapping's link was closed: map the region again"});
   link->state = LinkState::fencing;
   link->fencing_since = runtime_.clock.now();

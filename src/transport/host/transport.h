@@ -195,7 +195,9 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   void ask_next(Link& link);
   void answer_ask(Link& link, const Note& ask);
   void take_file(Link& link, const Note& note, std::vector<sys::Fd>& fds);
+  void tell_forgotten(Link& link, const Note& forget);
   void forget_file(Link& link, std::uint32_t number);
+  void forget_ended(Link& link);
 
   // views.cc
   [[nodiscard]] bool is_accepted(Bits accepted, Status& why) const;

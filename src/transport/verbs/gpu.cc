@@ -14,22 +14,20 @@ Gpu::Gpu(std::unique_ptr<sys::BusGpu> bus, std::size_t ports) : bus_(std::move(b
 
 Result<Word> Gpu::word_at(const Port& port) {
   const std::lock_guard lock(mutex_);
-  AtPort& here = words_[port.index()];
-  if (!std::exchange(here.asked, true)) {
+  OwnRegion& here = words_[port.index()];
+  if (!here) {
     const GpuPart part(*bus_, bus_->word(), sys::BusGpu::kWordBytes);
     std::string how;
     auto region = part.register_at(port, abi::kRemoteRead | abi::kLocalWrite, false, how);
-    here.status = region.status();
-    if (region) here.region = std::move(*region);
+    if (!region) return region.status();
+    here = std::move(*region);
   }
-  if (!here.status) return here.status;
-  return Word{reinterpret_cast<std::uintptr_t>(bus_->word()), here.region->rkey};
+  return Word{reinterpret_cast<std::uintptr_t>(bus_->word()), here->rkey};
 }
 
 OwnRegion Gpu::give_up(std::size_t port) {
   const std::lock_guard lock(mutex_);
-  words_[port].asked = false;
-  return std::move(words_[port].region);
+  return std::move(words_[port]);
 }
 
 GpuPart::GpuPart(const sys::BusGpu& gpu, void* address, std::size_t size)
@@ -69,22 +67,17 @@ Result<Gpu*> Gpus::of(const void* address, std::size_t ports) {
   if (pointer.kind != MemoryKind::device)
     return Status(ErrorCode::invalid_argument, "verbs: the address is not in GPU memory");
   const std::lock_guard lock(mutex_);
-  auto known = all_.find(pointer.device);
-  if (known == all_.end()) {
-    auto bus = sys::BusGpu::open(*driver, pointer.device);
-    auto made =
-        bus ? Result(std::make_unique<Gpu>(std::move(*bus), ports)) : Status(bus.status()).with_context("verbs");
-    known = all_.emplace(pointer.device, std::move(made)).first;
-  }
-  if (!known->second) return known->second.status();
-  return known->second->get();
+  const auto known = all_.find(pointer.device);
+  if (known != all_.end()) return known->second.get();
+  auto bus = sys::BusGpu::open(*driver, pointer.device);
+  if (!bus) return Status(bus.status()).with_context("verbs");
+  return all_.emplace(pointer.device, std::make_unique<Gpu>(std::move(*bus), ports)).first->second.get();
 }
 
 void Gpus::give_up(std::size_t port, std::vector<OwnRegion>& all) {
   const std::lock_guard lock(mutex_);
   for (auto& [device, gpu] : all_)
-    if (gpu)
-      if (auto region = (*gpu)->give_up(port)) all.push_back(std::move(region));
+    if (auto region = gpu->give_up(port)) all.push_back(std::move(region));
 }
 
 std::optional<MemoryPlace> place_of_gpu_memory(const void* address) {

@@ -27,19 +27,14 @@ class Gpu {
   Gpu(std::unique_ptr<sys::BusGpu> bus, std::size_t ports);
 
   [[nodiscard]] const sys::BusGpu& bus() const { return *bus_; }
-  // Its word at that port, registered at the first call. The caller holds the port.
+  // Its word at that port, registered at the first call that succeeds. The caller holds the port.
   Result<Word> word_at(const Port& port);
   OwnRegion give_up(std::size_t port);  // null: it had none there
 
  private:
-  struct AtPort {
-    bool asked = false;
-    OwnRegion region;  // null: refused
-    Status status;
-  };
   std::unique_ptr<sys::BusGpu> bus_;
-  std::mutex mutex_;           // guards words_
-  std::vector<AtPort> words_;  // by port
+  std::mutex mutex_;              // guards words_
+  std::vector<OwnRegion> words_;  // by port; null: none yet
 };
 
 // A part of GPU memory that is to be registered: exported once for all ports.
@@ -64,8 +59,8 @@ class Gpus {
 
  private:
   std::mutex mutex_;  // guards all_
-  // A GPU that failed is not tried again: cleaning up after a failure may wait for running kernels too.
-  std::map<int, Result<std::unique_ptr<Gpu>>> all_;
+  // By device. One that failed, perhaps because its memory was full, is tried again for the next region.
+  std::map<int, std::unique_ptr<Gpu>> all_;
 };
 
 // Where the address lies if this process uses the CUDA driver and the driver knows the address.

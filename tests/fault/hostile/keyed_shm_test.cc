@@ -294,7 +294,9 @@ double cpu_seconds() {
 
 TEST(KeyedShm, ATouchThatDoesNotEndCostsLittleAndThenTheSession) {
   Scene scene("shm", with_link([](Link& link) {
+                link.out().touching.store(1'000'001);
                 link.segment->ends[0].closed.store(1);
+                link.wake();  // who sleeps looks at nothing
                 for (;;) {
                   link.out().touching.store(1'000'001);
                   std::this_thread::yield();
@@ -307,7 +309,7 @@ TEST(KeyedShm, ATouchThatDoesNotEndCostsLittleAndThenTheSession) {
   const double burnt = cpu_seconds() - before;
   std::printf("the victim meanwhile: %.3f of a core\n", burnt);
   if (!kSanitized) {
-    EXPECT_LT(burnt, 0.5);  // polling it without a pause takes 0.7
+    EXPECT_LT(burnt, 0.2);  // polling it without a pause takes 0.7, a socket that nobody reads 0.4
   }
   EXPECT_TRUE(scene.ends_with_reason("in the middle of one copy", milliseconds(kSanitized ? 30'000 : 12'000)));
   scene.expect_alive();

@@ -29,7 +29,7 @@ struct OverTcp : testing::Test {
     std::uint8_t* data() { return reinterpret_cast<std::uint8_t*>(words.data()); }
   };
 
-  OverTcp() {
+  explicit OverTcp(std::chrono::milliseconds peer_timeout = EngineOptions().peer_timeout) {
     for (Node* node : {&a, &b}) {
       node->host = &simulation.add_host();
       EngineOptions options;
@@ -37,6 +37,7 @@ struct OverTcp : testing::Test {
       options.listen = node->host->address() + ":7000";
       options.job_key = "a key for all";
       options.max_peers = 8;
+      options.peer_timeout = peer_timeout;
       const std::string host = node->host->address();
       auto opened =
           EngineAccess::open(options, node->host->runtime(), [host](transport::RegionTable& regions, Runtime& runtime) {
@@ -151,6 +152,17 @@ TEST_F(OverTcp, WhereLongSegmentsAreSwallowedTheNextConnectionUsesShortOnes) {
     remote = *a.engine->import_region(peer, *b.engine->describe(b.region));
     simulation.run_until(simulation.now() + kSecond);
   }
+}
+
+struct PatientOverTcp : OverTcp {
+  PatientOverTcp() : OverTcp(std::chrono::minutes(1)) {}
+};
+TEST_F(PatientOverTcp, ASwallowingWayIsKnownLongBeforeThePeerTimeout) {
+  way(a, b).longest = 1400;
+  const Time start = simulation.now();
+  const Completion done = finish(a.engine->write(peer, extent(1 << 20)));
+  EXPECT_TRUE(done.status) << done.status.to_string();
+  EXPECT_LT(simulation.now() - start, 8 * kSecond);
 }
 
 TEST_F(OverTcp, WhereEverythingLongIsSwallowedTransfersEndWithTheReason) {

@@ -11,9 +11,11 @@
 namespace fairway {
 namespace {
 
-SimulationReport run(std::uint64_t seed, std::vector<std::string>* trace = nullptr) {
+SimulationReport run(std::uint64_t seed, std::vector<std::string>* trace = nullptr,
+                     std::vector<std::string> faults = {}) {
   SimulationRequest request;
   request.seed = seed;
+  request.faults = std::move(faults);
   if (trace) request.trace = [trace](const std::string& line) { trace->push_back(line); };
   request.hopeless = [seed](const std::string& why) {
     std::fprintf(stderr, "seed %llu hangs: %s; replay: fairway sim --seed %llu --trace\n",
@@ -69,6 +71,9 @@ TEST(Simulate, EveryKindOfEndOccurs) {
     met.moves_at_once += one.moves_at_once;
     met.sends_at_once += one.sends_at_once;
     met.computations += one.computations;
+    met.one_way_cuts += one.one_way_cuts;
+    met.slow_paths += one.slow_paths;
+    met.mtu_holes += one.mtu_holes;
   }
   EXPECT_GT(met.cancels_fenced, 200u);
   EXPECT_GT(met.cancels_not_fenced, 5u) << "a NIC held the slices";
@@ -81,6 +86,31 @@ TEST(Simulate, EveryKindOfEndOccurs) {
   EXPECT_GT(met.moves_at_once, 40u);
   EXPECT_GT(met.sends_at_once, 40u);
   EXPECT_GT(met.computations, 5u);
+  EXPECT_GT(met.one_way_cuts, 5u);
+  EXPECT_GT(met.slow_paths, 5u);
+  EXPECT_GT(met.mtu_holes, 5u);
+}
+
+// Each kind by itself, so that no other hides what it does.
+TEST(Simulate, FaultsOfAKindThatIsNamedAreOfThatKindAndPromisesHold) {
+  for (const std::string& kind : simulated_faults()) {
+    SCOPED_TRACE(kind);
+    std::uint64_t faults = 0;
+    SimulationCoverage met;
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      const SimulationReport report = run(seed, nullptr, {kind});
+      EXPECT_TRUE(report.passed) << "replay: fairway sim --seed " << seed << " --faults " << kind << " --trace\n"
+                                 << report.failure;
+      faults += report.faults;
+      met.one_way_cuts += report.coverage.one_way_cuts;
+      met.slow_paths += report.coverage.slow_paths;
+      met.mtu_holes += report.coverage.mtu_holes;
+    }
+    EXPECT_GT(faults, 40u);
+    EXPECT_EQ(met.one_way_cuts != 0, kind == "one_way");
+    EXPECT_EQ(met.slow_paths != 0, kind == "slow_path");
+    EXPECT_EQ(met.mtu_holes != 0, kind == "mtu_hole");
+  }
 }
 
 TEST_P(Campaign, KeepsEveryPromise) {

@@ -9,7 +9,7 @@ Result<std::shared_ptr<Pair>> Pair::open(const std::string& transport, Progress 
   EngineOptions options;
   options.transports = {transport};
   if (transport == "loopback") options.loopback = make_loopback();
-  options.max_transfers = 256;
+  options.max_transfers = kTransfers;
   options.max_regions = 64;
   for (Side& side : pair->sides) {
     options.name = &side == &pair->sides[0] ? "first" : "second";
@@ -17,7 +17,7 @@ Result<std::shared_ptr<Pair>> Pair::open(const std::string& transport, Progress 
     auto engine = Engine::open(options);
     if (!engine) return engine.status();
     side.engine = std::make_unique<Engine>(std::move(*engine));
-    side.memory.resize(kArea * (2 * kThreads + kTags));
+    side.memory.resize(kAreas * kArea + kThreads * kPlaces * kPlace);
     auto region = side.engine->register_memory(side.memory.data(), side.memory.size(), Access::all);
     if (!region) return region.status();
     side.region = *region;

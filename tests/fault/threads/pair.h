@@ -17,6 +17,11 @@ inline constexpr Timeout kEver = std::chrono::seconds(20);  // no wait of a heal
 inline constexpr std::size_t kThreads = 4;
 inline constexpr std::size_t kArea = 64 * 1024;  // bytes of each thread, in each memory
 inline constexpr std::size_t kTags = 3;
+inline constexpr std::size_t kAreas = 2 * kThreads + kTags;
+inline constexpr std::size_t kParts = 4;                // of an area
+inline constexpr std::size_t kTransfers = 256;          // that an engine takes at once
+inline constexpr std::size_t kPlaces = kTransfers + 1;  // of each thread, behind the areas
+inline constexpr std::size_t kPlace = 8192;             // bytes
 
 // One transfer for poll() or a callback: how often it completed.
 struct Told {

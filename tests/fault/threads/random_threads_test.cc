@@ -12,6 +12,7 @@
 
 #include "pair.h"
 #include "support/at_length.h"
+#include "support/sanitized.h"
 
 namespace fairway::threads {
 namespace {
@@ -52,9 +53,14 @@ class Actor {
   Extent own_area(std::size_t which, std::uint64_t bytes) {
     return {{side(which).region.id, number_ * kArea, bytes}, {side(which).remote.id, number_ * kArea}};
   }
-  // For those that nobody waits for, or that end early: their bytes may land behind those of later ones.
-  Extent free_area(std::uint64_t bytes) {
-    const std::uint64_t at = (kThreads + kTags + number_) * kArea;
+  // For those that end early: their bytes may land behind those of later ones. `part` of kParts that move at once.
+  Extent early_area(std::uint64_t bytes, std::uint64_t part = 0) {
+    const std::uint64_t at = (kThreads + kTags + number_) * kArea + part * (kArea / kParts);
+    return {{side(0).region.id, at, bytes}, {side(0).remote.id, at}};
+  }
+  // For those that nobody waits for. No place is used again before the one in it has moved: an engine takes fewer.
+  Extent next_place(std::uint64_t bytes) {
+    const std::uint64_t at = kAreas * kArea + (number_ * kPlaces + place_++ % kPlaces) * kPlace;
     return {{side(0).region.id, at, bytes}, {side(0).remote.id, at}};
   }
   // Waits for what was accepted, which completes once. Empty: it was not accepted, for a reason that may be.
@@ -97,6 +103,8 @@ class Actor {
   void read_and_look() {
     const std::uint64_t bytes = some_bytes();
     const auto there = std::span(side(1).memory).subspan(number_ * kArea, bytes);
+    // ThreadSanitizer takes what sends bytes for their reader until it has returned, even if they have arrived before.
+    if (kSanitized) (void)side(1).engine->explain(TransferId{});  // asks the worker
     fill(there);
     const auto done = finish(*side(0).engine, side(0).engine->read(side(0).other, own_area(0, bytes)));
     if (done && done->status) {
@@ -199,7 +207,7 @@ class Actor {
     RequestOptions options;
     options.deliver = Deliver::to_poll;
     options.user_data = &told;
-    const auto id = side(0).engine->write(side(0).other, free_area(1 + below(8192)), options);
+    const auto id = side(0).engine->write(side(0).other, next_place(1 + below(kPlace)), options);
     if (!id) return forget_last(told);
     ++pair_->to_poll;
     EXPECT_FALSE(side(0).engine->wait(*id, Timeout(0))) << "a wait took what is poll()'s";
@@ -210,7 +218,7 @@ class Actor {
     options.deliver = Deliver::to_callback;
     options.user_data = &told;
     options.callback = [](const Completion&, void* to) { ++static_cast<Told*>(to)->times; };
-    if (!side(0).engine->write(side(0).other, free_area(1 + below(8192)), options)) forget_last(told);
+    if (!side(0).engine->write(side(0).other, next_place(1 + below(kPlace)), options)) forget_last(told);
   }
   void poll() {
     std::array<Completion, 8> completions;
@@ -221,13 +229,13 @@ class Actor {
 
   // Memory of one's own, freed as soon as deregister() says that nothing touches it.
   void end_own_memory() {
-    auto memory = std::make_unique<std::vector<std::byte>>(1 + below(2 * kArea));
+    auto memory = std::make_unique<std::vector<std::byte>>(kParts + below(2 * kArea));
     const auto region = side(0).engine->register_memory(memory->data(), memory->size(), Access::all);
     if (!region) return;
     std::vector<TransferId> ids;
-    for (std::uint64_t i = below(4); i > 0; --i) {
-      const std::uint64_t bytes = std::min<std::uint64_t>(memory->size(), kArea);
-      const Extent extent{{region->id, 0, bytes}, free_area(bytes).remote};
+    const std::uint64_t bytes = std::min<std::uint64_t>(memory->size(), kArea) / kParts;
+    for (std::uint64_t i = below(kParts); i > 0; --i) {
+      const Extent extent{{region->id, i * bytes, bytes}, early_area(bytes, i).remote};
       const auto id =
           below(2) == 0 ? side(0).engine->write(side(0).other, extent) : side(0).engine->read(side(0).other, extent);
       if (id) ids.push_back(*id);
@@ -241,7 +249,7 @@ class Actor {
   }
   // The other side's, which this one writes to and reads from meanwhile.
   void end_far_memory() {
-    auto memory = std::make_unique<std::vector<std::byte>>(1 + below(kArea));
+    auto memory = std::make_unique<std::vector<std::byte>>(kParts + below(kArea - kParts));
     const auto region = side(1).engine->register_memory(memory->data(), memory->size(), Access::all);
     if (!region) return;
     std::vector<TransferId> ids;
@@ -249,8 +257,9 @@ class Actor {
     const auto remote = description ? side(0).engine->import_region(side(0).other, *description)
                                     : Result<RemoteRegion>(description.status());
     if (remote)
-      for (std::uint64_t i = 1 + below(4); i > 0; --i) {
-        const Extent extent{{side(0).region.id, number_ * kArea, memory->size()}, {remote->id, 0}};
+      for (std::uint64_t i = 1 + below(kParts); i > 0; --i) {
+        const std::uint64_t bytes = memory->size() / kParts, at = (i - 1) * bytes;
+        const Extent extent{{side(0).region.id, number_ * kArea + at, bytes}, {remote->id, at}};
         const auto id =
             below(2) == 0 ? side(0).engine->write(side(0).other, extent) : side(0).engine->read(side(0).other, extent);
         if (id) ids.push_back(*id);
@@ -282,7 +291,7 @@ class Actor {
 
   void cancel_one() {
     Engine& engine = *side(0).engine;
-    const auto id = engine.write(side(0).other, free_area(kArea));
+    const auto id = engine.write(side(0).other, early_area(kArea));
     if (!id) return;
     const auto cancelled = engine.cancel(*id, Timeout(below(2) == 0 ? 0 : 100));
     EXPECT_TRUE(cancelled) << cancelled.status().to_string();
@@ -324,7 +333,7 @@ class Actor {
   void ask() {
     Pair::Side& one = side(below(2));
     switch (below(6)) {
-      case 0: EXPECT_LE(one.engine->metrics().transfers_in_use, 256u + 1024u); return;
+      case 0: EXPECT_LE(one.engine->metrics().transfers_in_use, kTransfers + 1024); return;
       case 1: (void)one.engine->explain(one.other); return;
       case 2: (void)one.engine->port_counters(); return;
       case 3: {
@@ -346,6 +355,7 @@ class Actor {
   const std::shared_ptr<Pair> pair_;
   const std::size_t number_;
   std::mt19937_64 random_;
+  std::uint64_t place_ = 0;
 };
 
 struct Kind {

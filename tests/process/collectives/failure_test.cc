@@ -95,6 +95,26 @@ TEST_P(Failures, ARankThatComesAfterTheOthersGaveUpGetsTheirError) {
     EXPECT_TRUE(ends[rank].well) << "rank " << rank << ": " << ends[rank].said;
 }
 
+// As everywhere, 0 or less has passed: a program that gives what is left of its time is told when nothing is.
+TEST_P(Failures, ATimeoutThatHasPassedEndsTheOperationAtOnceAndItsRankIsNamed) {
+  for (const auto left : {std::chrono::microseconds(0), std::chrono::microseconds(-1'000'000)}) {
+    const auto ends =
+        run_processes(failing(2, GetParam(), std::chrono::minutes(10)), [left](Engine&, Communicator& group) {
+          if (const Status status = group.run({}); !status) return complain("before", status);
+          Collective barrier;
+          if (group.rank() == 1) barrier.timeout = left;
+          const Status status = group.run(barrier);
+          if (status.code() != ErrorCode::deadline_exceeded) return complain("another error", status);
+          if (group.rank() == 1 && status.message().find("had passed") == std::string::npos)
+            return complain("it does not say why", status);
+          const auto lacks = unnamed(group, status, 1, kJoining + 2, CollectiveKind::barrier);
+          return lacks.empty() ? 0 : complain(lacks, status);
+        });
+    for (std::size_t rank = 0; rank < ends.size(); ++rank)
+      EXPECT_TRUE(ends[rank].well) << "rank " << rank << ": " << ends[rank].said;
+  }
+}
+
 // Its memory is the engine's: a rank that goes on after close() gets an error, and the others are told.
 TEST_P(Failures, ARankWhoseEngineWasClosedGetsAnError) {
   const auto ends =

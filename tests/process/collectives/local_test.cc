@@ -97,7 +97,7 @@ int say_why(const char* what, const Status& status) {
 }
 
 // How many local broadcasts end well, up to `most`; then the status of the one that does not.
-int run_ahead(Communicator& group, int most, Status& status, Timeout timeout = Timeout{0}) {
+int run_ahead(Communicator& group, int most, Status& status, std::optional<Timeout> timeout = {}) {
   std::vector<float> in(8, 2), out(8);
   for (int i = 0; i < most; ++i) {
     Collective call = of(CollectiveKind::broadcast, in, out);

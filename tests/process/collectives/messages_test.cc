@@ -70,6 +70,15 @@ TEST(Messages, AreStartedInGroups) {
       const auto never = communicator.start_receive(from_left.data(), 8, left, 2, std::chrono::milliseconds(50));
       ASSERT_TRUE(never);
       EXPECT_EQ(communicator.wait(*never).code(), ErrorCode::deadline_exceeded);
+      for (const Timeout passed : {Timeout(0), Timeout(-1)}) {
+        EXPECT_EQ(communicator.send(mine.data(), 8, right, 4, passed).code(), ErrorCode::deadline_exceeded);
+        EXPECT_EQ(communicator.receive(from_left.data(), 8, left, 4, nullptr, passed).code(),
+                  ErrorCode::deadline_exceeded);
+      }
+      EXPECT_TRUE(communicator.run({}));
+      const auto unsent = communicator.start_receive(from_left.data(), 8, left, 4, std::chrono::milliseconds(10));
+      ASSERT_TRUE(unsent);
+      EXPECT_EQ(communicator.wait(*unsent).code(), ErrorCode::deadline_exceeded) << "its send had no time to begin";
       EXPECT_EQ(communicator.start_send(mine.data(), 8, me).status().code(), ErrorCode::invalid_argument);
       // Taken back at the end of the communicator: its memory may go.
       EXPECT_TRUE(communicator.start_receive(from_right.data(), 8, right, 3));

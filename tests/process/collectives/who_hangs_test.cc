@@ -107,7 +107,10 @@ TEST(WhoHangs, ReadsWhatItFindsWithoutWaiting) {
       put(offsetof(collectives::ProgressWords, started), &none, sizeof none);
       put(offsetof(collectives::ProgressWords, group), &group, sizeof group);
       put(offsetof(collectives::ProgressWords, name), name, std::strlen(name) + 1);
-      if (since != 0) put(offsetof(collectives::ProgressWords, since), &since, sizeof since);
+      if (since == 0) return path;
+      put(offsetof(collectives::ProgressWords, since), &since, sizeof since);
+      // A stream that it used, and in which it does not wait.
+      put(offsetof(collectives::ProgressPages, told) + offsetof(collectives::gpu::Told, entered), &none, sizeof none);
       return path;
     };
     const std::string old = left("long ago", 1234, 1), odd = left("odd \x1b[2J\n", 1235, 0);

@@ -101,7 +101,8 @@ void sums(GpuRank& rank, fairway_communicator& group) {
   void* const parts[] = {place, place + 200};
   rank.fill(place, std::vector<std::byte>(40, std::byte{static_cast<unsigned char>(7 + rank.group.rank())}));
   const auto exchange = [&](const int32_t* with) {
-    return fairway_communicator_stream_messages(&group, parts, sizes, with, receives, 2, stream, 0, &error);
+    return fairway_communicator_stream_messages(&group, parts, sizes, with, receives, 2, stream, FAIRWAY_OWN_TIMEOUT,
+                                                &error);
   };
   if (!is_refused(rank, exchange(nullptr), FAIRWAY_INVALID_ARGUMENT, error, "peers")) return;
   if (!is_well(rank, exchange(peers), error, "messages") || !rank.synchronize(stream)) return;

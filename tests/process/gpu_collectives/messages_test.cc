@@ -32,7 +32,7 @@ class Letters {
     group.push_back({place, bytes, from, true});
     nth_.push_back(nth);
   }
-  bool enqueue(GpuStream stream, Timeout timeout = Timeout{0}) {
+  bool enqueue(GpuStream stream, std::optional<Timeout> timeout = {}) {
     return rank_.expect(rank_.group.stream_messages(group, stream, timeout), "messages");
   }
   bool is_right() {

@@ -111,9 +111,8 @@ TEST(BenchCollectivesGpu, WrongElementsAreCounted) {
 // Two GPUs with 18 links of 26.6 GB/s, of which each sends half of the buffer.
 TEST(BenchCollectivesGpu, WhatJoinsTheGpusSaysWhatToExpect) {
   const std::string picture = testing::TempDir() + "gpu-expected.svg";
-  const Ran ran =
-      on_gpus("--ranks 2 --operation all_gather --size 1M --machine " FAIRWAY_MACHINES "/h200_x2.json --svg " +
-              picture + kQuick);
+  const Ran ran = on_gpus("--ranks 2 --operation all_gather --size 1M --from " FAIRWAY_MACHINES "/h200_x2.json --svg " +
+                          picture + kQuick);
   ASSERT_EQ(ran.exit, 0) << ran.out;
   std::ostringstream drawn;
   drawn << std::ifstream(picture).rdbuf();
@@ -125,8 +124,8 @@ TEST(BenchCollectivesGpu, WhatJoinsTheGpusSaysWhatToExpect) {
   const double us = std::atof(ran.out.c_str() + at + 15);
   EXPECT_GT(us, 524288 / 478.8e3) << "faster than the links";
   EXPECT_LT(us, 524288 / 300e3);
-  const Ran none = on_gpus("--ranks 2 --size 8 --machine /nowhere/machine.json" + kQuick);
-  EXPECT_EQ(none.exit, 1) << none.out;
+  const Ran none = on_gpus("--ranks 2 --size 8 --from /nowhere/machine.json" + kQuick);
+  EXPECT_EQ(none.exit, 2) << none.out;
   EXPECT_EQ(count(none.out, "/nowhere/machine.json"), 1u) << none.out;
 }
 
@@ -145,7 +144,7 @@ TEST(BenchCollectivesGpu, WhatDoesNotGoTogetherIsRefusedByName) {
   refuses("bench collectives --size 8 --beside nccl", "--beside nccl: it moves GPU memory; add --memory gpu", 2);
   refuses("bench collectives --size 8 --beside gloo,nccl", "--beside nccl: it moves GPU memory", 2);
   refuses("bench collectives --size 8 --graph", "--graph: graphs are of GPUs; add --memory gpu", 2);
-  refuses("bench collectives --size 8 --machine x", "--machine: it tells what joins GPUs", 2);
+  refuses("bench collectives --size 8 --from x", "--from: it tells what joins GPUs", 2);
 }
 
 TEST(BenchCollectivesGpu, SaysWhatIsMissing) {

@@ -111,7 +111,26 @@ TEST(BenchCollectives, RowsHaveTheFormOfNcclTests) {
   EXPECT_EQ(count(drawn.str(), "all_gather over tcp, 2 ranks, f64"), 1u) << drawn.str();
   EXPECT_TRUE(drawn.str().ends_with("</svg>\n"));
   EXPECT_NE(drawn.str().find("style=\"fill:#"), std::string::npos) << "a legend in the colours of its lines";
+  EXPECT_EQ(count(drawn.str(), "<circle"), count(drawn.str(), "<polyline")) << "one size is a point";
   std::filesystem::remove(picture);
+}
+
+// Both axes are logarithmic, and have figures that one remembers.
+TEST(BenchCollectives, ItsPictureHasRoundFiguresAtItsAxes) {
+  const Ran ran = fairway("bench collectives --ranks 2 --size 8,24,40K --turns 1 --seconds 0 --svg -");
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  std::size_t times = 0;
+  for (std::size_t at = ran.out.find("class=\"y\">"); at != std::string::npos;
+       at = ran.out.find("class=\"y\">", at + 1)) {
+    const std::string figure = ran.out.substr(at + 10, ran.out.find(" us", at) - at - 10);
+    const std::size_t digit = figure.find_first_not_of("0.");
+    EXPECT_TRUE(digit != std::string::npos && std::string("125").find(figure[digit]) != std::string::npos) << figure;
+    EXPECT_EQ(figure.find_first_not_of("0.", digit + 1), std::string::npos) << figure;
+    ++times;
+  }
+  EXPECT_GE(times, 1u) << ran.out;
+  for (const char* size : {">8 B<", ">32 KiB<"}) EXPECT_EQ(count(ran.out, size), 1u) << ran.out;
+  EXPECT_EQ(count(ran.out, ">24 B<") + count(ran.out, ">40 KiB<"), 0u);
 }
 
 // Nothing is on PATH: what is not there is named with the package that has it.
@@ -170,6 +189,7 @@ TEST(BenchCollectives, NamespacesNeedRootAndSaySo) {
 TEST(BenchCollectives, BadWordsAreRefusedByName) {
   refuses("bench collectives --ranks 2,65", "'65' is no number of 1 to 64", 2);
   refuses("bench collectives --type f4", "f4", 2);
+  refuses("bench collectives --size 7", "--size: 7 bytes are no whole number of f32, of 4 bytes each", 2);
   refuses("bench collectives --beside nccl", "nccl", 2);
   refuses("bench collectives --ranks 2 --operation broadcast --algorithm ring --size 8 --turns 1 --seconds 0",
           "broadcast has no ring", 1);

@@ -39,18 +39,19 @@ TEST(Bench, SleepingPagesCompareAndMatrixToo) {
 
 TEST(Bench, MovesGpuMemoryByWhateverDriverThereIs) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
-  for (const char* memories : {"--from gpu:0 --to gpu:1", "--from gpu:0 --to gpu:1:mapped", "--from host --to gpu:0",
-                               "--from gpu:0 --to pinned"}) {
+  for (const char* memories : {"--local gpu:0 --remote gpu:1", "--local gpu:0 --remote gpu:1:mapped",
+                               "--local host --remote gpu:0", "--local gpu:0 --remote pinned"}) {
     const Ran ran = fairway(std::string("bench --size 1M --operation read --seconds 0 --csv - ") + memories);
     EXPECT_EQ(ran.exit, 0) << memories << ": " << ran.out;
     EXPECT_EQ(count(ran.out, "copy engine"), 1u) << memories << ": " << ran.out;
   }
   const Ran pages =
-      fairway("bench --from gpu:0 --to gpu:1 --size 4K --pages 200 --operation write --seconds 0 --sleep --csv -");
+      fairway("bench --local gpu:0 --remote gpu:1 --size 4K --pages 200 --operation write --seconds 0 --sleep --csv -");
   EXPECT_EQ(pages.exit, 0) << pages.out;
-  const Ran locked = fairway("bench --from gpu:0 --to gpu:1:locked --size 4K --operation write --seconds 0 --sleep");
+  const Ran locked =
+      fairway("bench --local gpu:0 --remote gpu:1:locked --size 4K --operation write --seconds 0 --sleep");
   EXPECT_EQ(locked.exit, 0) << locked.out;
-  const Ran why = fairway("explain --from gpu:0 --to gpu:1:locked");
+  const Ran why = fairway("explain --local gpu:0 --remote gpu:1:locked");
   EXPECT_EQ(why.exit, 0) << why.out;
   EXPECT_NE(why.out.find("staged: no link reaches both memories"), std::string::npos) << why.out;
   EXPECT_NE(why.out.find("its owner cannot export it"), std::string::npos) << why.out;
@@ -73,43 +74,6 @@ TEST(Bench, AtomicsAreMeasuredWhereTheyAreNamed) {
   EXPECT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "\"operation\": \"fetch_add\", \"bytes\": 8"), 1u) << ran.out;
   EXPECT_EQ(count(ran.out, "\"path\""), 1u) << ran.out;
-}
-
-// Nothing is on PATH but an iperf3 that says 8 Gb/s.
-TEST(BenchPeers, APathThatIsComparedWithNothingIsNamed) {
-  const Ran ran = fairway("bench peers --via tcp,nonsense --size 8");
-  EXPECT_EQ(ran.exit, 2);
-  EXPECT_NE(ran.out.find("'nonsense' is none of shm, tcp, verbs, fabric:tcp, fabric:shm"), std::string::npos)
-      << ran.out;
-}
-
-TEST(BenchPeers, RowsAreWrittenAsJsonAndCsv) {
-  char folder[] = "/tmp/fairway-peers-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder), nullptr);
-  const std::string tools(folder);
-  for (const char* tool : {"sh", "timeout", "env"})
-    ASSERT_EQ(std::system(("ln -s \"$(command -v " + std::string(tool) + ")\" " + tools).c_str()), 0);
-  std::ofstream(tools + "/iperf3") << "#!/bin/sh\necho '{\"sum_received\": {\"bits_per_second\": 8e9}}'\n";
-  ASSERT_EQ(std::system(("chmod +x " + tools + "/iperf3").c_str()), 0);
-  const std::string path = std::getenv("PATH");
-  ::setenv("PATH", tools.c_str(), 1);
-  const Ran ran = fairway("bench peers --via tcp --size 1M --seconds 0 --json - --csv " + tools + "/rows.csv");
-  ::setenv("PATH", path.c_str(), 1);
-  std::stringstream csv;
-  csv << std::ifstream(tools + "/rows.csv").rdbuf();
-  EXPECT_EQ(std::system(("rm -r " + tools).c_str()), 0);
-  EXPECT_EQ(ran.exit, 0) << ran.out;
-  EXPECT_EQ(count(ran.out, "\"format\": \"fairway-bench-peers\",\n  \"version\": 1,"), 1u) << ran.out;
-  EXPECT_EQ(count(ran.out, "{\"tool\": \"iperf3\", \"version\": null, \"test\": \"-P "), 2u) << ran.out;
-  EXPECT_EQ(count(ran.out, "\"path\": \"tcp\", \"bytes\": 1048576, \"depth\": 1, \"its_us\": 1048.576, \"ours_us\": "),
-            2u)
-      << ran.out;
-  EXPECT_EQ(count(ran.out, "\"ratio\": 0.0000"), 0u) << ran.out;
-  EXPECT_EQ(
-      csv.str().rfind(
-          "tool,version,test,path,bytes,depth,its_us,ours_us,ratio,ratio_low,ratio_high\niperf3,,-P 1,tcp,1048576,", 0),
-      0u)
-      << csv.str();
 }
 
 TEST(RdmaFlags, AreRefusedByNameWhereverEnginesAreOpened) {
@@ -264,26 +228,56 @@ TEST(BenchLoad, EveryQuestionHasAnAnswer) {
 TEST(Bench, WhatMakesNoSenseIsNamedAndHangsNowhere) {
   refuses("bench --size 3Q", "'3Q' is no size", 2);
   refuses("bench --size 0", "'0' is no size", 2);
+  refuses("bench --size 10Gb", "'10Gb' is in bits: say 10GB for bytes, or 10G", 2);
+  refuses("bench --size 8,4kb", "'4kb' is in bits: say 4kB for bytes, or 4k", 2);
   refuses("bench --size 1T", "'1T' is no size from 1 to 64G", 2);
   refuses("bench --size 32G --pages 1000", "64 GiB", 2);
   refuses("bench --json - --csv - --size 8", "--json and --csv both go to standard output", 2);
   refuses("bench --operation juggle", "juggle", 2);
-  refuses("bench --from gpu:99 --size 8", "gpu:99", 1);
-  refuses("bench --to host:numa999 --size 8", "NUMA node 999", 1);
-  refuses("bench --to host:numa --size 8", "host:numa0", 2);
-  refuses("bench --to gup:0 --size 8", "did you mean 'gpu:0'?", 2);
+  refuses("bench --local gpu:99 --size 8", "gpu:99", 1);
+  refuses("bench --remote host:numa999 --size 8", "NUMA node 999", 1);
+  refuses("bench --remote host:numa --size 8", "host:numa0", 2);
+  refuses("bench --remote gup:0 --size 8", "did you mean 'gpu:0'?", 2);
   refuses("bench 127.0.0.1:1 --size 8", "Connection refused", 1);
   refuses("bench --listen 0.0.0.0:0", "key", 1);
   refuses("bench --json /nonexistent/x --size 8 --seconds 0 --via shm", "/nonexistent/x", 1);
   refuses("bench load --only submit --via fabric:rdma", "the provider rdma", 1);
-  refuses("explain --machine /proc/self/comm", "/proc/self/comm: not a Fairway snapshot", 2);
-  refuses("bench --size 8 --seconds 0 --via shm --machine /nonexistent", "/nonexistent", 2);
-  refuses("bench --machine ''", "the name is empty", 2);
+  refuses("explain --from /proc/self/comm", "/proc/self/comm", 2);
+  refuses("bench --size 8 --seconds 0 --via shm --from /nonexistent", "/nonexistent", 2);
+  refuses("bench --from ''", "the name is empty", 2);
   refuses("explain 127.0.0.1", "HOST:PORT", 2);
   refuses("nccl", "needs a command", 2);
   refuses("bench load --only dancing", "dancing", 2);
   refuses("ping 127.0.0.1:1", "127.0.0.1:1", 1);
-  refuses("explain --to gpu:99", "gpu:99", 1);
+  refuses("explain --remote gpu:99", "gpu:99", 1);
+}
+
+// --from is a recorded machine everywhere; what it and its neighbours were called is told.
+TEST(Bench, OneWordForAMachineAndOneForAMemory) {
+  for (const char* command : {"bench", "explain", "bench compare shm"}) {
+    const std::string before(command);
+    refuses(before + " --from gpu:0",
+            "--from is a recorded machine, and gpu:0 is none: the memory of this process is --local gpu:0", 2);
+    refuses(before + " --to gpu:0", "--to: is called --remote now", 2);
+    refuses(before + " --machine x.json", "--machine: is called --from now", 2);
+  }
+  refuses("bench load --from host", "--from: is called --local now", 2);
+  refuses("bench --listen 127.0.0.1:0 --remote host", "name it with --local", 2);
+  const std::string h20 = FAIRWAY_MACHINES "/h20.json";
+  for (const std::string& from : {h20, "- < " + h20}) {
+    const Ran ran = fairway("bench --via shm --size 8 --operation write --seconds 0 --sleep --csv - --from " + from);
+    EXPECT_EQ(ran.exit, 0) << ran.out;
+    EXPECT_EQ(count(ran.out, "shm,shared,shared,write,8,"), 1u) << ran.out;
+  }
+}
+
+// It says how long it takes where that is long, so that nobody waits for an end that he cannot guess.
+TEST(Bench, SaysAtItsStartHowLongItTakes) {
+  const Ran ran = fairway("completion bash > /dev/null; timeout -s INT --preserve-status 2 " FAIRWAY_TOOL
+                          " bench --sleep 2>&1; exit $?");
+  EXPECT_TRUE(ran.out.starts_with("fairway bench: up to ")) << ran.out;
+  EXPECT_EQ(count(ran.out, " s on idle cores; --via, --operation, --size and --seconds choose"), 1u) << ran.out;
+  EXPECT_EQ(count(fairway("bench --via shm --size 8 --operation write --seconds 0 --sleep").out, "idle cores;"), 0u);
 }
 
 TEST(Explain, TellsTheWayAndTheOnesLeft) {
@@ -293,7 +287,7 @@ TEST(Explain, TellsTheWayAndTheOnesLeft) {
   EXPECT_EQ(ran.exit, 0) << ran.out;
   EXPECT_NE(ran.out.find("mapped here"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("not used: tcp"), std::string::npos) << ran.out;
-  ran = fairway("explain --to host");
+  ran = fairway("explain --remote host");
   EXPECT_NE(ran.out.find("cross-memory attach"), std::string::npos) << ran.out;
 }
 

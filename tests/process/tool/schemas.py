@@ -1,6 +1,7 @@
 """schemas.py TOOL SOURCE-TREE: what every `--json` prints is valid by the schema in docs/schemas that its `format` names, and
 each schema there is the one of something printed. Exit 77: python3-jsonschema is absent."""
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -17,7 +18,19 @@ BASE = "file:///docs/schemas/"
 MACHINES = ["h20", "h200_x2", "dgx1v", "mi250x", "small_vm", "nvlink_bridge_pair", "vm_two_sockets"]
 
 
-def commands(machines, scratch):
+@contextlib.contextmanager
+def served(tool):
+    """The address of an engine that answers."""
+    server = subprocess.Popen([tool, "bench", "--listen", "127.0.0.1:0", "--sleep"], stdout=subprocess.PIPE, text=True)
+    try:
+        yield server.stdout.readline().strip()
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+def commands(tool, machines, scratch):
     """Words of each command, and the exit codes that it may have."""
     yield ["topo", "--json"], (0,)
     yield ["topo", "snapshot", "-"], (0,)
@@ -29,6 +42,20 @@ def commands(machines, scratch):
     yield ["topo", "--json", "--from", machines / "two_rail_hosts.json"], (0,)
     yield ["topo", "snapshot", "-", "--from", machines / "two_rail_hosts.json"], (0,)
     yield ["topo", "catalog", "--json"], (0,)
+    yield ["topo", "nics", "--json"], (0,)
+    for name in MACHINES:
+        yield ["topo", "nics", "--json", "--from", machines / f"{name}.json"], (0,)
+        yield ["topo", "lint", "--json", "--notes", machines / f"{name}.json"], (0, 1)
+    yield ["topo", "nics", "--gpu", "4", "--json", "--from", machines / "h20.json"], (0,)
+    yield ["topo", "nics", "--numa", "0", "--json", "--from", machines / "h20.json"], (0,)
+    yield ["topo", "lint", "--json", machines / "h20.json", "--against", machines / "h200_x2.json"], (0, 1)
+    yield ["topo", "diff", "--json", machines / "h200_x2.json", machines / "h200_x4.json"], (1,)
+    yield ["topo", "diff", "--json", machines / "h200_x2.json", machines / "h200_x2.json"], (0,)
+    yield ["info", "--json", "--variables"], (0, 1)
+    yield ["explain", "--json"], (0,)
+    with served(tool) as address:
+        yield ["ping", address, "--count", "10", "--json"], (0,)
+    yield ["who-hangs", "--json", "--after", "100000"], (0,)
     yield ["topo", "--providers", "--json"], (0, 1)  # 1: this build or machine has no libfabric
     h20 = ["--json", "--from", machines / "h20.json"]
     yield ["predict", "gpu0:nic0", "gpu1:nic0:gpu2", "gpu0:numa1", *h20, "--size", "1M"], (0,)
@@ -68,7 +95,7 @@ def main(tool, tree):
     store = {BASE + name: schema for name, schema in schemas.items()}  # they name each other by file
     wrong, used = [], set()
     with tempfile.TemporaryDirectory() as folder:
-        for words, exits in commands(tree / "tests/machines", pathlib.Path(folder)):
+        for words, exits in commands(tool, tree / "tests/machines", pathlib.Path(folder)):
             line = " ".join(map(str, words))
             ran = subprocess.run([tool, *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
             if ran.returncode not in exits:

@@ -21,9 +21,9 @@
 // context, on the default stream, or to memory that the device may not access).
 //
 // Environment variables: FAIRWAY_STANDIN_DEVICES: number of devices. FAIRWAY_STANDIN_SPOIL: a number; that copy between
-// devices has a wrong byte. FAIRWAY_STANDIN_NO_DMABUF, if set: memory cannot be exported. FAIRWAY_STANDIN_UNORDERED, if
-// set: writes by other devices need a flush. It behaves as CUDA 12.8; built with FAIRWAY_STANDIN_OLD as 12.4, without
-// newer entry points.
+// devices has a wrong byte. FAIRWAY_STANDIN_NO_DMABUF, if set: memory cannot be exported. FAIRWAY_STANDIN_FULL, if set:
+// there is no memory left. FAIRWAY_STANDIN_UNORDERED, if set: writes by other devices need a flush. It behaves as CUDA
+// 12.8; built with FAIRWAY_STANDIN_OLD as 12.4, without newer entry points.
 namespace standin {
 namespace {
 
@@ -249,6 +249,7 @@ int cuCtxSynchronize() {
 int cuMemAlloc_v2(Address* address, std::size_t size) {
   if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
   if (no_context()) return kInvalidContext;
+  if (std::getenv("FAIRWAY_STANDIN_FULL") != nullptr) return kOutOfMemory;
   auto backing = Memory::get().back(size, contexts.device_of(current.back()), false, true);
   *address = backing ? Memory::get().map(std::move(backing), Kind::device) : 0;
   return *address != 0 ? kSuccess : kOutOfMemory;

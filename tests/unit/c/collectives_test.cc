@@ -199,16 +199,18 @@ TEST(CGroup, MessagesGoByRankAndTag) {
   run_ranks(2, [](GroupPtr& group) {
     std::array<char, 6> text{"hello"};
     if (fairway_communicator_rank(group.get()) == 0) {
-      EXPECT_EQ(FAIRWAY_OK, fairway_communicator_send(group.get(), text.data(), 6, 1, 5, 0, nullptr));
-      EXPECT_EQ(FAIRWAY_OK, fairway_communicator_send(group.get(), nullptr, 0, 1, 6, 0, nullptr));
+      EXPECT_EQ(FAIRWAY_OK, fairway_communicator_send(group.get(), text.data(), 6, 1, 5, FAIRWAY_OWN_TIMEOUT, nullptr));
+      EXPECT_EQ(FAIRWAY_OK, fairway_communicator_send(group.get(), nullptr, 0, 1, 6, FAIRWAY_OWN_TIMEOUT, nullptr));
       return;
     }
     std::array<char, 10> got{};
     std::size_t bytes = 99;
-    EXPECT_EQ(FAIRWAY_OK, fairway_communicator_receive(group.get(), got.data(), 10, 0, 5, &bytes, 0, nullptr));
+    EXPECT_EQ(FAIRWAY_OK,
+              fairway_communicator_receive(group.get(), got.data(), 10, 0, 5, &bytes, FAIRWAY_OWN_TIMEOUT, nullptr));
     EXPECT_EQ(6u, bytes);
     EXPECT_STREQ("hello", got.data());
-    EXPECT_EQ(FAIRWAY_OK, fairway_communicator_receive(group.get(), nullptr, 0, 0, 6, nullptr, 0, nullptr));
+    EXPECT_EQ(FAIRWAY_OK,
+              fairway_communicator_receive(group.get(), nullptr, 0, 0, 6, nullptr, FAIRWAY_OWN_TIMEOUT, nullptr));
     fairway_error* error = nullptr;
     EXPECT_EQ(FAIRWAY_DEADLINE_EXCEEDED,
               fairway_communicator_receive(group.get(), got.data(), 10, 0, 7, nullptr, 1000, &error));
@@ -223,10 +225,10 @@ TEST(CGroup, MessagesAreStartedTogetherAndWaitedForInAnyOrder) {
     Values theirs(50'000, -1);
     std::uint64_t out = 0, in = 0;
     fairway_error* error = nullptr;
-    EXPECT_EQ(FAIRWAY_OK,
-              fairway_communicator_start_send(group.get(), mine.data(), 200'000, other, 3, 0, &out, &error));
-    EXPECT_EQ(FAIRWAY_OK,
-              fairway_communicator_start_receive(group.get(), theirs.data(), 200'000, other, 3, 0, &in, &error));
+    EXPECT_EQ(FAIRWAY_OK, fairway_communicator_start_send(group.get(), mine.data(), 200'000, other, 3,
+                                                          FAIRWAY_OWN_TIMEOUT, &out, &error));
+    EXPECT_EQ(FAIRWAY_OK, fairway_communicator_start_receive(group.get(), theirs.data(), 200'000, other, 3,
+                                                             FAIRWAY_OWN_TIMEOUT, &in, &error));
     std::size_t bytes = 0;
     EXPECT_EQ(FAIRWAY_OK, fairway_communicator_wait_message(group.get(), in, &bytes, &error)) << text_of(error);
     EXPECT_EQ(200'000u, bytes);
@@ -235,7 +237,7 @@ TEST(CGroup, MessagesAreStartedTogetherAndWaitedForInAnyOrder) {
     EXPECT_EQ(FAIRWAY_OK, fairway_communicator_wait_message(group.get(), out, nullptr, &error)) << text_of(error);
     EXPECT_EQ(FAIRWAY_NOT_FOUND, fairway_communicator_wait_message(group.get(), out, nullptr, nullptr));
     EXPECT_EQ(FAIRWAY_INVALID_ARGUMENT,
-              fairway_communicator_start_send(group.get(), mine.data(), 4, me, 3, 0, &out, nullptr));
+              fairway_communicator_start_send(group.get(), mine.data(), 4, me, 3, FAIRWAY_OWN_TIMEOUT, &out, nullptr));
     EXPECT_EQ(0u, out);
   });
 }

@@ -256,6 +256,31 @@ TEST(CGroupWrong, OptionsThatCannotBeAreNamed) {
   wrong("slot_bytes", 0, 1, [](auto& options) { options.slot_bytes = 63; });
 }
 
+TEST(CGroupWrong, ATimeoutOfNothingHasPassedAndTheDefaultIsTheCommunicators) {
+  run_ranks(2, [](GroupPtr& group) {
+    const int rank = fairway_communicator_rank(group.get()), other = 1 - rank;
+    fairway_collective barrier = call_of(FAIRWAY_BARRIER, nullptr, nullptr, 0);
+    EXPECT_EQ(FAIRWAY_OWN_TIMEOUT, barrier.timeout_us);
+    run(group, barrier);
+    barrier.timeout_us = -1;  // for ever
+    run(group, barrier);
+    char byte = 0;
+    EXPECT_EQ(FAIRWAY_DEADLINE_EXCEEDED, fairway_communicator_send(group.get(), &byte, 1, other, 1, 0, nullptr));
+    EXPECT_EQ(FAIRWAY_DEADLINE_EXCEEDED,
+              fairway_communicator_receive(group.get(), &byte, 1, other, 1, nullptr, 0, nullptr));
+    uint64_t message = 0;
+    ASSERT_EQ(FAIRWAY_OK,
+              fairway_communicator_start_send(group.get(), &byte, 1, other, 2, FAIRWAY_OWN_TIMEOUT, &message, nullptr));
+    char came = 1;
+    EXPECT_EQ(FAIRWAY_OK,
+              fairway_communicator_receive(group.get(), &came, 1, other, 2, nullptr, FAIRWAY_OWN_TIMEOUT, nullptr));
+    EXPECT_EQ(FAIRWAY_OK, fairway_communicator_wait_message(group.get(), message, nullptr, nullptr));
+    run(group, barrier);
+    barrier.timeout_us = 0;
+    EXPECT_NE(std::string::npos, refusal(group, barrier, FAIRWAY_DEADLINE_EXCEEDED).find("had passed"));
+  });
+}
+
 TEST(CGroupWrong, ARankThatIsGoneIsNamedAndItsOperationToo) {
   run_ranks(3, [](GroupPtr& group) {
     run(group, call_of(FAIRWAY_BARRIER, nullptr, nullptr, 0));

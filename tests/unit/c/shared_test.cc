@@ -51,6 +51,64 @@ TEST_F(CAbi, AMessageIsFoundBeforeItIsReceived) {
   EXPECT_EQ(FAIRWAY_INVALID_ARGUMENT, fairway_probe(bob.get(), from, 8, 0, nullptr, &size, nullptr));
 }
 
+TEST_F(CAbi, AReceiveOfAnyPeerSaysWhoseMessageItGot) {
+  fairway_request receive;
+  fairway_request_init(&receive);
+  receive.operation = FAIRWAY_RECEIVE;
+  receive.tag = 9;
+  receive.extent.local = {inbox.id, 0, 4096};
+  fairway_transfer into{}, id{};
+  std::size_t taken = 0;
+  ASSERT_EQ(FAIRWAY_OK, fairway_submit(bob.get(), &receive, 1, &into, &taken, nullptr));
+  fairway_request send = request();
+  send.operation = FAIRWAY_SEND;
+  send.tag = 9;
+  send.extent.local.length = 300;
+  ASSERT_EQ(FAIRWAY_OK, submit(send, &id));
+  fairway_completion done{};
+  ASSERT_EQ(FAIRWAY_OK, fairway_wait(bob.get(), into, 5'000'000, &done, nullptr));
+  EXPECT_EQ(FAIRWAY_OK, done.code) << text_of(done.error);
+  EXPECT_EQ(300u, done.bytes);
+  const fairway_peer from = fairway_completion_peer(&done);
+  EXPECT_NE(0u, from.generation);
+  EXPECT_EQ(FAIRWAY_OK, fairway_flush(bob.get(), from, 0, nullptr)) << "a peer of bob's";
+  ASSERT_EQ(FAIRWAY_OK, fairway_wait(alice.get(), id, 5'000'000, &done, nullptr));
+  EXPECT_EQ(0u, fairway_completion_peer(&done).generation) << "a send's";
+  EXPECT_EQ(0u, fairway_completion_peer(nullptr).generation);
+}
+
+TEST_F(CAbi, AMessageMayLieInSeveralPieces) {
+  const std::array<fairway_extent, 2> to{{{{inbox.id, 4096, 100}, {}}, {{inbox.id, 0, 300}, {}}}};
+  fairway_request receive;
+  fairway_request_init(&receive);
+  receive.operation = FAIRWAY_RECEIVE;
+  receive.tag = 9;
+  receive.layout = FAIRWAY_EXTENTS;
+  receive.extents = to.data();
+  receive.extent_count = to.size();
+  fairway_request send = request();
+  send.operation = FAIRWAY_SEND;
+  send.tag = 9;
+  const std::array<fairway_extent, 3> from{
+      {{{draft.id, 50, 20}, {}}, {{draft.id, 70, 80}, {}}, {{draft.id, 1000, 200}, {}}}};
+  send.layout = FAIRWAY_EXTENTS;
+  send.extents = from.data();
+  send.extent_count = from.size();
+  fairway_transfer id{};
+  ASSERT_EQ(FAIRWAY_OK, submit(send, &id));
+  std::uint64_t size = 0;
+  ASSERT_EQ(FAIRWAY_OK, fairway_probe(bob.get(), {}, 9, 5'000'000, &receive.peer, &size, nullptr));
+  std::size_t taken = 0;
+  fairway_transfer into{};
+  fairway_error* error = nullptr;
+  ASSERT_EQ(FAIRWAY_OK, fairway_submit(bob.get(), &receive, 1, &into, &taken, &error)) << text_of(error);
+  fairway_completion done{};
+  ASSERT_EQ(FAIRWAY_OK, fairway_wait(bob.get(), into, 5'000'000, &done, nullptr));
+  EXPECT_EQ(FAIRWAY_OK, done.code) << text_of(done.error);
+  EXPECT_EQ(300u, done.bytes);
+  EXPECT_TRUE(same(50, 4096, 100) && same(1000, 0, 200));
+}
+
 TEST_F(CAbi, AQueueAndASpaceAreTheirOwners) {
   fairway_queue queue{};
   ASSERT_EQ(FAIRWAY_OK, fairway_make_queue(alice.get(), 2, &queue, nullptr));

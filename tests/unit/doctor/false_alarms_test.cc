@@ -217,6 +217,26 @@ TEST(DoctorGpus, FatalNvlinkXidsOfBlackwellAreBroken) {
   EXPECT_NE(find(run(server), "xid")->title.find("NVLink"), std::string::npos);
 }
 
+TEST(DoctorGpus, WhatTheXidCatalogueCallsCorrectedIsANote) {
+  const auto of = [](const char* code, const char* line) {
+    auto server = healthy();
+    set(server, "kernel.xid." + bus_of_gpu(server, 1) + "." + code, line);
+    return run(server);
+  };
+  const auto c2c = of("121", "NVRM: Xid (PCI:0000:81:00): 121, C2C Link corrected error threshold exceeded");
+  EXPECT_EQ(level_of(c2c, "xid"), Level::note);
+  EXPECT_TRUE(has(of("171", "NVRM: Xid (PCI:0000:81:00): 171, uncorrectable DRAM error"), "xid", Level::warning));
+  EXPECT_FALSE(has(of("137", "NVRM: Xid (PCI:0000:81:00): 137, NVLink privilege error"), "xid"));
+  EXPECT_TRUE(has(of("154",
+                     "NVRM: Xid (PCI:0000:81:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node "
+                     "Reboot Required)"),
+                  "xid", Level::warning));
+  EXPECT_FALSE(has(of("154",
+                      "NVRM: Xid (PCI:0000:81:00): 154, GPU recovery action changed from 0x1 (GPU Reset "
+                      "Required) to 0x0 (None)"),
+                   "xid"));
+}
+
 // --- fixes
 
 // Every command that ends jobs or takes a port away says so.

@@ -109,10 +109,25 @@ const Pair kPairs[] = {
        set(server, name + ".able_gbps", "252.048");
        return server;
      }},
+    {"link-diagnosis",
+     [] {
+       return with({{"mlxlink.mlx5_2.opcode", "34"}, {"mlxlink.mlx5_2.recommendation", "Speed degradation"}});
+     },
+     [] {
+       return with({{"mlxlink.mlx5_2.opcode", "0"}, {"mlxlink.mlx5_2.recommendation", "No issue was observed"}});
+     }},
+    {"fabric-links",
+     [] {
+       return with({{"fabric.slow.0001", "leaf1 port 19: 4X 25.78125 Gbps Active/ LinkUp; Could be 53.125 Gbps"}});
+     },
+     [] {
+       return with({{"fabric.links", "36"}});
+     }},
     {"log-complaints",
      [] {
        auto server = healthy();
-       set(server, "kernel.mlx5." + bus_of_nic(server, 2), "Port module event[error]: Cable error, High Temperature");
+       set(server, "kernel.mlx5_heat." + bus_of_nic(server, 2),
+           "Port module event[error]: Cable error, High Temperature");
        return server;
      },
      [] { return healthy(); }},

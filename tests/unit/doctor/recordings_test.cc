@@ -98,7 +98,7 @@ TEST(DoctorRecording, ReportsAreCompleteInEveryForm) {
     EXPECT_EQ(html.find(outside), std::string::npos) << outside;
   const auto prom = prom_of(report);
   EXPECT_NE(prom.find("fairway_doctor_verdict 2\n"), std::string::npos);
-  EXPECT_NE(prom.find("fairway_doctor_loss_bits_per_second{rule=\"pcie-width\""), std::string::npos) << prom;
+  EXPECT_NE(prom.find("fairway_doctor_loss_bytes_per_second{rule=\"pcie-width\""), std::string::npos) << prom;
 #ifdef FAIRWAY_HAVE_JSON
   const auto json = json_of(server.now.machine, report);
   ASSERT_TRUE(json);

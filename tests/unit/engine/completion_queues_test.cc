@@ -171,7 +171,8 @@ TEST_P(Queues, TheirWaitersAreToldOfEachEnd) {
       }
     });
   for (int sent = 0; sent < 200;) {
-    if (left_->write(right_peer_, extent(0, 0, sent % 2 == 0 ? 64 : 100'000), to(queue)))
+    const std::uint64_t at = static_cast<std::uint64_t>(sent) * 16'384;  // a place each: they move at the same time
+    if (left_->write(right_peer_, extent(at, at, sent % 2 == 0 ? 64 : 16'000), to(queue)))
       ++sent;
     else
       std::this_thread::yield();

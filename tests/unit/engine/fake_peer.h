@@ -46,6 +46,7 @@ class FakePeer : public PeerContext {
     ended[slot] = status;
     if (on_end) on_end(slot);
   }
+  void adopt(std::uint32_t slot) override { table[slot].request.peer = id(); }
   std::uint32_t acquire_record(RecordType) override { return pool.acquire(); }
   void enqueue_record(std::uint32_t record, std::uint32_t owner) override {
     pool[record].owner = owner;

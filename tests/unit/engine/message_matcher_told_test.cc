@@ -49,6 +49,27 @@ TEST_F(Told, ItsMessageIsWrittenAtOnceAndItsImmediateCompletesIt) {
   EXPECT_TRUE(left.peer.violations.empty() && right.peer.violations.empty());
 }
 
+// The next message is for the receive of any peer before it: it must not be written into the memory of this one.
+TEST_F(Told, IsNoneBehindAReceiveOfAnyPeer) {
+  std::vector<std::byte> other(2000);
+  Request of_any;
+  of_any.operation = Operation::receive;
+  of_any.tag = 7;
+  of_any.layout = Extent{{right.peer.add(other), 0, other.size()}, {}};
+  const std::uint32_t first = right.peer.begin(of_any);
+  right.any.push(right.all.add({right.peer.table.id(first), 7, {}}));
+  const std::uint32_t receive = right.start(Operation::receive, 7, to);
+  exchange();
+  EXPECT_TRUE(right.windows.open.empty());
+  (void)left.start(Operation::send, 7, from);
+  exchange();
+  EXPECT_TRUE(right.any.empty());
+  ASSERT_EQ(right.windows.open.size(), 2u) << "it is the first now";
+  EXPECT_EQ(right.peer.table[first].rendezvous.window, right.windows.open[0]);
+  EXPECT_EQ(right.peer.table[receive].rendezvous.window, right.windows.open[1]);
+  EXPECT_TRUE(right.peer.table[receive].rendezvous.told);
+}
+
 TEST_F(Told, BytesWithoutAnImmediateCompleteItByARecord) {
   const std::uint32_t receive = right.start(Operation::receive, 7, to);
   exchange();

@@ -29,6 +29,12 @@ struct Windows final : MessageMemory {
     open.push_back(window.region);
     return window.region;
   }
+  Result<RegionId> open_gathering(std::uint64_t length, std::size_t most, std::vector<std::byte>& description,
+                                  std::byte*& memory) override {
+    gathered.resize(length);
+    memory = gathered.data();
+    return open_window({}, length, most, description);
+  }
   void close_window(RegionId window, std::uint32_t slot) override {
     std::erase(open, window);
     if (slot != kNoSlot) closing.push_back(slot);
@@ -44,6 +50,7 @@ struct Windows final : MessageMemory {
   bool worth_telling() const override { return tells; }
 
   bool tells = false;
+  std::vector<std::byte> gathered;
   std::uint32_t last = 0;
   std::vector<RegionId> open, imported;
   std::vector<std::uint32_t> closing;
@@ -51,7 +58,7 @@ struct Windows final : MessageMemory {
 
 // One side of a session: its records go to the other one when it is told so.
 struct MessageSide {
-  MessageSide() : matcher(peer, windows, kUnexpectedLimit) {
+  MessageSide() : matcher(peer, windows, any, kUnexpectedLimit) {
     matcher.greeted(kUnexpectedLimit, kEager);
     peer.on_fail = [this](std::uint32_t slot) {
       const Transfer& t = peer.table[slot];
@@ -91,6 +98,8 @@ struct MessageSide {
 
   FakePeer peer;
   Windows windows;
+  AnyReceives all{1};
+  AnyWaiting any{all, 0};
   MessageMatcher matcher;
 };
 

@@ -11,9 +11,12 @@ struct WindowsOfReceives : OneLink {
   }
   std::vector<std::byte> described;
   std::vector<std::pair<RegionId, std::uint32_t>> removed;
-  MessageWindows windows{peer, {locals, remotes, owner, [this](RegionId window, std::uint32_t slot) {
-                                  removed.emplace_back(window, slot);
-                                }}};
+  std::shared_ptr<void> last_kept;
+  MessageWindows windows{
+      peer, {locals, remotes, owner, [this](RegionId window, std::uint32_t slot, std::shared_ptr<void> kept) {
+               last_kept = std::move(kept);
+               removed.emplace_back(window, slot);
+             }}};
 };
 
 TEST_F(WindowsOfReceives, AreRegionsOfThatMemoryWhichThePeerMayWriteTo) {
@@ -38,6 +41,21 @@ TEST_F(WindowsOfReceives, AreRevokedBeforeTheyAreRemoved) {
   transport::RegionTable::Resolved found;
   EXPECT_EQ(peer.local.resolve(*window, 0, 64, Access::write, found), ErrorCode::revoked);
   EXPECT_EQ(removed, (std::vector<std::pair<RegionId, std::uint32_t>>{{*window, 9}}));
+}
+
+// The peer may write there until the window is removed, whatever has become of the receive.
+TEST_F(WindowsOfReceives, OnMemoryOfTheEnginesOwnKeepItUntilTheyAreRemoved) {
+  std::byte* memory = nullptr;
+  const auto window = windows.open_gathering(5000, 1024, described, memory);
+  ASSERT_TRUE(window);
+  transport::RegionTable::Resolved found;
+  EXPECT_EQ(peer.local.resolve(*window, 0, 5000, Access::write, found), ErrorCode::ok);
+  EXPECT_EQ(found.address, memory);
+  EXPECT_EQ(peer.local.resolve(*window, 0, 5001, Access::write, found), ErrorCode::out_of_range);
+  windows.close_window(*window, 9);
+  ASSERT_NE(last_kept, nullptr);
+  EXPECT_EQ(last_kept.use_count(), 1);
+  memory[4999] = std::byte{1};
 }
 
 TEST_F(WindowsOfReceives, OfMemoryThatHasEndedThereAreNone) {

@@ -15,6 +15,9 @@ struct NoWindows final : MessageMemory {
   Result<RegionId> open_window(const Slice&, std::uint64_t, std::size_t, std::vector<std::byte>&) override {
     return Status(ErrorCode::unsupported, {});
   }
+  Result<RegionId> open_gathering(std::uint64_t, std::size_t, std::vector<std::byte>&, std::byte*&) override {
+    return Status(ErrorCode::unsupported, {});
+  }
   void close_window(RegionId, std::uint32_t) override {}
   RemoteRegionId import_window(Description, Status&) override { return there; }
   void release_window(RemoteRegionId) override {}
@@ -91,7 +94,9 @@ struct Transferring : OneLinkOf<TransferringPeer>, TransferOwner {
       {slices, remotes, [this](std::uint32_t token, std::uint64_t value) { transfers.piece_done(token, value); },
        [this](std::uint32_t token, const Status& status) { transfers.piece_failed(token, status); },
        [this](std::uint32_t slot) { transfers.advance(slot); }, [](const DeviceOperation&) {}}};
-  MessageMatcher matcher{peer, windows, 4096};
+  AnyReceives all{1};
+  AnyWaiting any{all, 0};
+  MessageMatcher matcher{peer, windows, any, 4096};
   StagingClient client{
       peer,
       {staging, remotes, owner, [](RegionId, RemoteRegionId) { return transport::Reach::no; }, [](std::uint32_t) {},

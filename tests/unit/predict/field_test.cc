@@ -3,6 +3,7 @@
 #include "machines.h"
 #include "predict/cpu.h"
 #include "predict/links.h"
+#include "topology/load.h"
 
 // Figures that were promised and cannot be.
 namespace fairway::predict::test {
@@ -61,6 +62,28 @@ TEST(PredictField, AGpuWithC2cReachesItsCpusNicsByIt) {
   const auto after = expected(machine, send(0, 0, how));
   EXPECT_GT(after, 2 * before) << "not the crossing between host bridges";
   EXPECT_GT(after, 90) << "800 Gb/s";
+}
+
+TEST(PredictField, AMatrixAloneLeavesBothGenerationsOfEighteenLinks) {
+  const std::string heading = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n";
+  const std::string legend = "\nNIC Legend:\n\n  NIC0: mlx5_0\n";
+  const auto gbs = [&](const std::string& rows, const Flow& flow) {
+    auto machine = read_topo_matrix(heading + rows + legend, "t");
+    EXPECT_TRUE(machine) << machine.status().message();
+    const auto prediction = Model(std::move(machine).value()).predict(flow);
+    EXPECT_TRUE(prediction) << prediction.status().message();
+    return prediction ? prediction->gbs : Range{};
+  };
+  const auto any =
+      gbs("GPU0\t X \tNV18\tPIX\t0-3\t0\t\tN/A\nGPU1\tNV18\t X \tPIX\t0-3\t0\t\tN/A\nNIC0\tPIX\tPIX\t X \n",
+          gpu_to_gpu(0, 1));
+  EXPECT_LT(any.low, 450) << "H100's";
+  EXPECT_GT(any.high, 700) << "B200's";
+  // Two GPUs beside one Grace are Blackwells. Their way to the other CPU's NIC crosses, though its node is not told.
+  const std::string tray =
+      "GPU0\t X \tNV18\tSYS\t0-71\t0,2-17\t\t2\nGPU1\tNV18\t X \tSYS\t0-71\t0,2-17\t\t10\nNIC0\tSYS\tSYS\t X \n";
+  EXPECT_GT(gbs(tray, gpu_to_gpu(0, 1)).low, 700);
+  EXPECT_LT(gbs(tray, send(0, 0)).low, 25);
 }
 
 TEST(PredictField, GpusWithoutPeerAccessStageInHostMemory) {

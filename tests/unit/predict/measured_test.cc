@@ -41,6 +41,15 @@ TEST(Measured, EndsConditionsAndModesAreRead) {
   EXPECT_EQ((*loops)[1].flow.from.kind, EndpointKind::nic);
 }
 
+// An interface's MTU is none of RDMA's, and would be taken for packets that do not exist.
+TEST(Measured, AnMtuThatRdmaDoesNotHaveIsRefused) {
+  const auto rdma = read("from,to,gbs,mtu\ngpu0,nic0,20,9000\n");
+  ASSERT_FALSE(rdma);
+  EXPECT_NE(rdma.status().message().find("mtu '9000' is none of RDMA's: 256, 512, 1024, 2048, 4096"), std::string::npos)
+      << rdma.status().message();
+  EXPECT_TRUE(read("from,to,gbs,by,mtu\nnuma0,numa0,2,sockets,9000\n"));
+}
+
 TEST(Measured, JsonIsReadAsAListOrBelowRows) {
   const auto list = read(R"([{"gpu": 0, "nic": "mlx5_0", "gbps": 390.5}])");
   if (!list && list.status().code() == ErrorCode::unsupported) GTEST_SKIP() << list.status().message();

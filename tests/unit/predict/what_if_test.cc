@@ -65,6 +65,8 @@ TEST(WhatIf, WhatIsNotUnderstoodIsRefusedWithWhatMayBeSaid) {
                            "qps=99999999",
                            "legs=0",
                            "mtu=1",
+                           "mtu=1500",
+                           "mtu=9000",
                            "ordering=lax",
                            "vm=perhaps",
                            "cpu=z80",

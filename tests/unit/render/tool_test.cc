@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -222,6 +224,8 @@ TEST(Tool, SizesAreReadAlikeEverywhere) {
   EXPECT_EQ(seconds("1.5K"), "1536");
   EXPECT_EQ(seconds("1MB"), "1e+06");
   EXPECT_EQ(run_tool("predict gpu0:nic0 --size 1T --from " + h20() + " >/dev/null").exit, 0);
+  for (const char* bits : {"10Gb", "4kb", "8b", "1.5Mb"})
+    fails_in_one_line(std::string("predict gpu0:nic0 --from ") + h20() + " --size " + bits, 2, "is in bits: say ");
   for (const char* none : {"", "K", "-4", "4Q", "4KiBi", "0", "0.3", "1e400", "nan", "4 K", "0x10"})
     fails_in_one_line(std::string("predict gpu0:nic0 --from ") + h20() + " --size '" + none + "'", 2, "is no size");
 }
@@ -278,6 +282,67 @@ TEST(Tool, CompletionsKnowEveryCommand) {
       "completion bash | bash -c 'source /dev/stdin; COMP_WORDS=(fairway topo n); COMP_CWORD=2; _fairway 2>/dev/null; "
       "echo ${COMPREPLY[@]}'");
   EXPECT_EQ(completed.output, "nics\n");
+}
+
+// Every command that reads a recorded machine reads it from standard input and from a pipe, once.
+TEST(Tool, EvidenceComesByPipesToo) {
+  const std::string from_file = run_tool("topo --from " + h20()).output;
+  EXPECT_FALSE(from_file.empty());
+  const auto piped = [](const std::string& arguments) {
+    return run_tool(arguments + " < " + h20()).output;  // a file
+  };
+  EXPECT_EQ(piped("topo --from -"), from_file);
+  const std::string cat = "cat " + h20() + " | '" FAIRWAY_TOOL "' ";
+  const auto behind_cat = [&cat](const std::string& arguments) {
+    return run_tool("completion bash > /dev/null; " + cat + arguments).output;
+  };
+  EXPECT_EQ(behind_cat("topo --from -"), from_file);
+  EXPECT_EQ(behind_cat("topo --from /dev/stdin"), from_file);
+  EXPECT_EQ(behind_cat("predict gpu0:nic0 --from -"), run_tool("predict gpu0:nic0 --from " + h20()).output);
+  EXPECT_EQ(behind_cat("topo nics --gpu 3 --from -"), run_tool("topo nics --gpu 3 --from " + h20()).output);
+  EXPECT_EQ(behind_cat("topo lint -"), run_tool("topo lint " + h20()).output);
+  EXPECT_EQ(behind_cat("topo diff - " + h20()), "standard input and " + h20() + " do not differ\n");
+  EXPECT_EQ(behind_cat("doctor --quiet --from -"), run_tool("doctor --quiet --from " + h20()).output);
+  fails_in_one_line("topo --from - < /dev/null", 2, "standard input holds nothing, or was read already");
+  fails_in_one_line("topo diff - - < " + h20(), 2, "standard input holds nothing, or was read already");
+  fails_in_one_line("topo --from /dev/zero", 2, "/dev/zero: is not a regular file");
+}
+
+// The help of `words` and of every command below them.
+void look_at_help(const std::string& words) {
+  const std::string text = run_tool(words + " --help").output;
+  EXPECT_NE(text.find("\nExample"), std::string::npos) << words << " shows no example\n" << text;
+  EXPECT_EQ(text.find(") ("), std::string::npos) << words << ": one pair of brackets is enough\n" << text;
+  std::istringstream lines(text);
+  std::vector<std::string> below;
+  std::string option, said;
+  const auto close = [&] {
+    if (!option.empty())
+      EXPECT_NE(said.find("(default: "), std::string::npos) << words << ": " << option << " " << said;
+    option.clear();
+  };
+  bool commands = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.starts_with("  ")) {
+      if (line.empty() || line[2] != ' ') close();
+      if (commands && line.size() > 2 && line[2] != ' ') below.push_back(line.substr(2, line.find(' ', 2) - 2));
+      said += line.empty() ? "" : line.substr(std::min(line.size(), line.find_first_not_of(' ') - 1));
+      if (!line.starts_with("  --")) continue;
+      const std::size_t type = line.find(' ', 4) + 1;
+      for (const char* numeric : {"UINT", "INT", "FLOAT", "COUNT", "SIZE", "SECONDS", "CLASS", "LEVEL", "HOPS", "{"})
+        if (type != 0 && line.compare(type, std::string(numeric).size(), numeric) == 0) option = line, said = line;
+    } else {
+      close();
+      commands = line == "Commands:" || (words.empty() && line.ends_with(":") && line != "Options:" &&
+                                         line != "Examples:" && line != "Exit codes:");
+    }
+  }
+  close();
+  for (const std::string& command : below) look_at_help(words + " " + command);
+}
+
+TEST(Tool, EveryCommandShowsAnExampleAndWhatHoldsWithoutAnOption) {
+  look_at_help("");
 }
 
 TEST(Tool, TopoAnswersWithinAFifthOfASecond) {

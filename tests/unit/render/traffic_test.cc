@@ -107,6 +107,43 @@ TEST(Traffic, OfGpuLinksStaysBelowTheGpus) {
   for (const Point& point : line.points) EXPECT_GE(point.y, gpu.bottom());
 }
 
+// README's picture: an arrow that meets a text goes behind it, on a plate of the colour that the text stands on.
+TEST(Traffic, GoesThroughNoText) {
+  const std::vector<TestMachine> recorded = recorded_machines();
+  const auto h20 = std::find_if(recorded.begin(), recorded.end(), [](const auto& each) { return each.name == "h20"; });
+  if (h20 == recorded.end()) GTEST_SKIP() << "this build reads no snapshots";
+  const topology::Fabric fabric = load_machine(*h20);
+  Scene scene = picture(fabric.machines.at(0));
+  std::vector<Stream> all;
+  for (std::uint32_t gpu = 0; gpu < 8; ++gpu) all.push_back(stream({NodeKind::gpu, gpu}, {NodeKind::nic, 0}));
+  ASSERT_EQ(add_streams(fabric.machines.at(0), all, "", scene), 8u);
+  const auto crosses = [&scene](const Area& area) {
+    for (const SceneLine& line : scene.streams)
+      for (std::size_t i = 1; i < line.points.size(); ++i) {
+        const auto [left, right] = std::minmax(line.points[i - 1].x, line.points[i].x);
+        const auto [top, bottom] = std::minmax(line.points[i - 1].y, line.points[i].y);
+        if (left < area.right() && right > area.x && top < area.bottom() && bottom > area.y) return true;
+      }
+    return false;
+  };
+  std::size_t crossed = 0;
+  for (const SceneText& text : scene.texts) {
+    const Area area = area_of(text);
+    if (text.style.starts_with("label") || !crosses(area)) continue;
+    ++crossed;
+    EXPECT_TRUE(std::any_of(scene.plates.begin(), scene.plates.end(), [&area](const SceneBox& plate) {
+      return plate.area.x <= area.x && plate.area.right() >= area.right() && plate.area.y <= area.y &&
+             plate.area.bottom() >= area.bottom();
+    })) << text.text;
+  }
+  EXPECT_GE(crossed, 3u) << "both sockets' names, and the switch's";
+  EXPECT_EQ(scene.plates.size(), crossed) << "and none beside";
+  for (const SceneBox& plate : scene.plates)
+    EXPECT_TRUE(plate.style.starts_with("package") || plate.style.starts_with("numa") ||
+                plate.style.starts_with("switch"))
+        << plate.style;
+}
+
 TEST(Traffic, OfWhatIsNotDrawnIsLeftOut) {
   const topology::Machine machine = awkward_machine();
   Scene scene = picture(machine);

@@ -165,6 +165,15 @@ TEST(Matrix, GpusOfGraceAreBesideTheirCpu) {
   EXPECT_EQ(*machine->gpus[1].numa_node, 1U);
   ASSERT_EQ(machine->numa_nodes.size(), 2U);
   EXPECT_EQ(machine->numa_nodes[1].cpus->to_list(), "72-143");
+  ASSERT_TRUE(c2c_gbs(*machine, 0));
+  EXPECT_DOUBLE_EQ(*c2c_gbs(*machine, 0), 450);
+  EXPECT_FALSE(machine->links.back().generation) << "one GPU beside a CPU: GH200 or Blackwell";
+  // Two GPUs beside one CPU are Blackwell's, with its NVLink.
+  const auto tray =
+      read_topo_matrix(heading + "GPU0\t X \tNV18\t0-71\t0,2-17\t\t2\n" + "GPU1\tNV18\t X \t0-71\t0,2-17\t\t10\n", "t");
+  ASSERT_TRUE(tray) << tray.status().to_string();
+  ASSERT_TRUE(tray->links.back().gbs_per_link);
+  EXPECT_DOUBLE_EQ(*tray->links.back().gbs_per_link, 50);
   // A list without such an id says that the place is unknown.
   const auto anywhere = read_topo_matrix(heading + "GPU0\t X \tNV18\t0-143\t0-1\t\tN/A\n", "t");
   ASSERT_TRUE(anywhere) << anywhere.status().to_string();

@@ -192,7 +192,10 @@ TEST(FieldPci, NewModelsHaveNamesOfTheirOwn) {
                                  {0x3182U, "B300"},
                                  {0x2bb5U, "RTX PRO 6000"},
                                  {0x2bb1U, "RTX PRO 6000"},
-                                 {0x2bb3U, "RTX PRO 5000"}}) {
+                                 {0x2bb3U, "RTX PRO 5000"},
+                                 {0x2c31U, "RTX PRO 4500"},
+                                 {0x233bU, "H200"},
+                                 {0x2348U, "GH200"}}) {
     const auto found = pci_device_name(0x10de, id);
     ASSERT_TRUE(found) << name;
     EXPECT_NE(found->find(name), std::string::npos) << *found;

@@ -35,6 +35,7 @@ class Regions : public testing::Test {
     nic::settings() = {};
     EXPECT_EQ(nic::counts().regions.load(), 0U) << "left behind";
     ::unsetenv("FAIRWAY_STANDIN_NO_DMABUF");
+    ::unsetenv("FAIRWAY_STANDIN_FULL");
     ::unsetenv("FAIRWAY_STANDIN_UNORDERED");
   }
   void open(OnDemand on_demand = OnDemand::when_short, std::vector<std::string> devices = {"nic0"}) {
@@ -128,6 +129,21 @@ TEST_F(GpuRegions, AreRefusedWithBothReasons) {
   std::byte ordinary{};
   EXPECT_EQ(add(at(&ordinary, 1, MemoryKind::device)).status().code(), ErrorCode::invalid_argument);
   EXPECT_EQ(add(at(&ordinary, 1, MemoryKind::managed)).status().code(), ErrorCode::unsupported);
+  gpus.free(bytes);
+}
+
+// A GPU whose memory is full, or that the driver refuses for another reason, is no such GPU for ever.
+TEST_F(GpuRegions, AreRegisteredOnceTheirGpuHasRoomAgain) {
+  ::setenv("FAIRWAY_STANDIN_UNORDERED", "1", 1);
+  support::DeviceMemory gpus;
+  std::byte* bytes = gpus.allocate(1 << 20, 0);
+  open();
+  ::setenv("FAIRWAY_STANDIN_FULL", "1", 1);
+  const Status full = add(at(bytes, 4096, MemoryKind::device)).status();
+  EXPECT_TRUE(has(full.message(), "cannot allocate eight bytes on GPU 0")) << full.message();
+  ::unsetenv("FAIRWAY_STANDIN_FULL");
+  const auto made = add(at(bytes, 4096, MemoryKind::device));
+  EXPECT_TRUE(made) << made.status().message();
   gpus.free(bytes);
 }
 

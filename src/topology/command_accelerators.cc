@@ -1,0 +1,226 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "topology/command_text.h"
+#include "topology/pci_ids.h"
+#include "topology/text.h"
+
+// What amd-smi, mx-smi and hl-smi say of their makers' accelerators.
+namespace fairway::topology {
+namespace {
+
+constexpr auto kSource = Source::sysfs;  // where these tools read it
+constexpr GpuMaker kAmd{"AMD", kVendorAmd, 0x120000};
+constexpr GpuMaker kMetax{"MetaX", kVendorMetax, 0x030200};
+constexpr GpuMaker kHabana{"Habana", kVendorHabana, 0x120000};
+
+// A table headed by bus ids, or by GPU0, GPU1: the cell of each pair.
+class Table {
+ public:
+  // The columns; false: it is no heading.
+  template <class Column>
+  bool begin(const std::vector<std::string_view>& words, Column column) {
+    std::vector<Ref<Gpu>> columns;
+    for (const auto word : words) {
+      const auto gpu = column(word, columns.size());
+      if (!gpu || columns.size() >= kMaxGpus) return false;
+      columns.push_back(gpu);
+    }
+    columns_ = std::move(columns);
+    return !columns_.empty();
+  }
+  [[nodiscard]] bool is_row(const std::vector<std::string_view>& words) const {
+    return !columns_.empty() && words.size() == columns_.size() + 1;
+  }
+  [[nodiscard]] Ref<Gpu> column(std::size_t i) const { return columns_[i]; }
+  [[nodiscard]] std::size_t size() const { return columns_.size(); }
+  // The column of a GPU's bus id.
+  [[nodiscard]] Ref<Gpu> at(const Machine& machine, const BusId& bus) const {
+    for (const auto gpu : columns_) {
+      const auto pci = machine.gpus[gpu.index].pci;
+      if (pci && machine.pci[pci.index].bus_id == bus) return gpu;
+    }
+    return {};
+  }
+  void end() { columns_.clear(); }
+
+ private:
+  std::vector<Ref<Gpu>> columns_;
+};
+
+void add_link(Machine& machine, LinkKind kind, Ref<Gpu> a, Ref<Gpu> b) {
+  DeviceLink link;
+  link.kind = kind;
+  link.a = {NodeKind::gpu, a.index};
+  link.b = {NodeKind::gpu, b.index};
+  link.count.set(1, kSource);
+  machine.links.push_back(link);
+}
+
+// "ENABLED" and "DISABLED" of the access table.
+void learn_access(Machine& machine, Ref<Gpu> from, Ref<Gpu> to, bool allowed) {
+  if (from == to || machine.peers.size() >= 65536) return;
+  PeerAccess peer;
+  peer.from = from;
+  peer.to = to;
+  peer.read.set(allowed, kSource);
+  peer.write.set(allowed, kSource);
+  if (!allowed) peer.refusal.set("disabled", kSource);
+  machine.peers.push_back(std::move(peer));
+}
+
+}  // namespace
+
+// Blocks of "GPU: 0" and "    BDF: 0000:0c:00.0", and tables "LINK TYPE TABLE:" whose rows and columns are bus ids.
+std::size_t read_amd_smi(std::string_view content, const std::string&, Machine& machine) {
+  std::set<std::uint32_t> told;
+  const bool have_links = has_gpu_links(machine);
+  const bool have_peers = !machine.peers.empty();
+  std::string_view table_name;
+  std::string_view section;
+  std::optional<std::uint32_t> ordinal;
+  Ref<Gpu> gpu;
+  Table table;
+  for (const auto line : text::lines(content)) {
+    const auto trimmed = text::trim(line);
+    const auto words = text::words(trimmed);
+    if (words.empty()) continue;
+    if (trimmed.ends_with(" TABLE:")) {
+      table_name = trimmed.substr(0, trimmed.size() - 7);
+      table.end();
+      continue;
+    }
+    if (trimmed.starts_with("GPU: ")) {
+      ordinal = text::to_u32(trimmed.substr(5));
+      gpu = {};
+      continue;
+    }
+    const auto bus = BusId::parse(words.front());
+    if (bus && !table_name.empty()) {
+      if (table.is_row(words)) {
+        const auto row = table.at(machine, *bus);
+        for (std::size_t c = 0; row && c < table.size(); ++c) {
+          const auto cell = words[c + 1];
+          const auto column = table.column(c);
+          if (table_name == "LINK TYPE" && cell == "XGMI" && row.index < column.index && !have_links)
+            add_link(machine, LinkKind::xgmi, row, column);
+          if (table_name == "ACCESS" && !have_peers && (cell == "ENABLED" || cell == "DISABLED"))
+            learn_access(machine, row, column, cell == "ENABLED");
+        }
+        continue;
+      }
+      // The GPUs stand in the order of their numbers.
+      table.begin(words, [&](std::string_view word, std::size_t place) {
+        const auto column = BusId::parse(word);
+        const auto found = column ? gpu_at(machine, *column, static_cast<std::uint32_t>(place), kAmd) : Ref<Gpu>{};
+        if (found) told.insert(found.index);
+        return found;
+      });
+      continue;
+    }
+    const auto colon = trimmed.find(':');
+    if (colon == trimmed.npos || !ordinal) continue;
+    const auto key = text::trim(trimmed.substr(0, colon));
+    const auto value = text::trim(trimmed.substr(colon + 1));
+    if (value.empty()) {
+      section = key;
+      continue;
+    }
+    if (key == "BDF") {
+      const auto at = BusId::parse(value);
+      gpu = at ? gpu_at(machine, *at, *ordinal, kAmd) : Ref<Gpu>{};
+    } else if (!gpu && (key == "MARKET_NAME" || key == "NODE")) {
+      gpu = gpu_numbered(machine, *ordinal, kAmd.name);
+    }
+    if (!gpu) continue;
+    told.insert(gpu.index);
+    auto& known = machine.gpus[gpu.index];
+    if (key == "MARKET_NAME" && value != "N/A") known.model.learn(text::quote(value), kSource);
+    const auto node = text::to_u32(value);
+    if (section == "NUMA" && key == "NODE" && node && *node <= 4095) known.numa_node.learn(*node, kSource);
+    if (!known.pci) continue;
+    auto& link = machine.pci[known.pci.index].link;
+    const auto number = text::leading_double(value);
+    if (key == "MAX_PCIE_WIDTH" && node && *node > 0 && *node <= 32) link.max_width.learn(*node, kSource);
+    if (section == "PCIE" && key == "WIDTH" && node && *node > 0 && *node <= 32) link.width.learn(*node, kSource);
+    if (key == "MAX_PCIE_SPEED" && number && *number > 0 && *number <= 128) link.max_speed_gts.learn(*number, kSource);
+    if (section == "PCIE" && key == "SPEED" && number && *number > 0 && *number <= 128)
+      link.speed_gts.learn(*number, kSource);
+  }
+  return told.size();
+}
+
+// "| 0           MetaX C550             | 0000:0f:00.0        | 0%  |", and the matrix of `mx-smi topo -m`, in which MX
+// is MetaXLink: what it carries is not known here, so such a pair has no class.
+std::size_t read_mx_smi(std::string_view content, const std::string& place, Machine& machine) {
+  std::set<std::uint32_t> told;
+  std::size_t links = 0;
+  Table table;
+  for (const auto line : text::lines(content)) {
+    const auto cells = text::split(line, '|');
+    if (cells.size() > 3) {
+      const auto left = text::words(cells[1]);
+      const auto ordinal = left.empty() ? std::nullopt : text::to_u32(left.front());
+      const auto middle = text::words(cells[2]);
+      const auto bus = middle.empty() ? std::nullopt : BusId::parse(middle.front());
+      const auto gpu = ordinal && bus ? gpu_at(machine, *bus, *ordinal, kMetax) : Ref<Gpu>{};
+      if (!gpu) continue;
+      told.insert(gpu.index);
+      std::string name;
+      for (std::size_t i = 1; i < left.size() && left[i] != "Off" && left[i] != "On"; ++i)
+        name += (name.empty() ? "" : " ") + std::string(left[i]);
+      if (!name.empty()) machine.gpus[gpu.index].model.learn(text::quote(name), kSource);
+      continue;
+    }
+    const auto words = text::words(line);
+    if (words.empty() || !words.front().starts_with("GPU")) continue;
+    if (table.is_row(words)) {
+      const auto row = text::to_u32(words.front().substr(3));
+      const auto gpu = row ? find_gpu(machine, *row) : Ref<Gpu>{};
+      for (std::size_t c = 0; gpu && c < table.size(); ++c)
+        links += words[c + 1] == "MX" && gpu.index < table.column(c).index ? 1U : 0U;
+      continue;
+    }
+    table.begin(words, [&](std::string_view word, std::size_t) {
+      const auto ordinal = word.starts_with("GPU") ? text::to_u32(word.substr(3)) : std::nullopt;
+      const auto gpu = ordinal ? gpu_numbered(machine, *ordinal, kMetax.name) : Ref<Gpu>{};
+      if (gpu) told.insert(gpu.index);
+      return gpu;
+    });
+  }
+  if (links > 0)
+    add_note(machine, NoteKind::unknown, "MetaXLink",
+             fmt::format("{}: {} are joined by it; its rate is not known here", place, text::count(links, "pair")));
+  return told.size();
+}
+
+// "|   0  HL-225              N/A  | 0000:43:00.0     N/A |                   0  |"
+std::size_t read_hl_smi(std::string_view content, const std::string&, Machine& machine) {
+  std::set<std::uint32_t> told;
+  Ref<Gpu> gpu;
+  for (const auto line : text::lines(content)) {
+    const auto cells = text::split(line, '|');
+    if (cells.size() < 4) continue;
+    const auto left = text::words(cells[1]);
+    const auto middle = text::words(cells[2]);
+    const auto ordinal = left.empty() ? std::nullopt : text::to_u32(left.front());
+    const auto bus = middle.empty() ? std::nullopt : BusId::parse(middle.front());
+    if (ordinal && bus && left.size() > 1) {
+      gpu = gpu_at(machine, *bus, *ordinal, kHabana);
+      if (!gpu) continue;
+      told.insert(gpu.index);
+      machine.gpus[gpu.index].model.learn(text::quote(left[1]), kSource);
+    } else if (gpu && middle.size() == 3 && middle[1] == "/") {
+      const auto mebibytes = text::leading_unsigned(middle[2]);
+      if (mebibytes && *mebibytes > 0 && *mebibytes < (1U << 30U))
+        machine.gpus[gpu.index].memory_bytes.learn(*mebibytes << 20U, kSource);
+      gpu = {};
+    }
+  }
+  return told.size();
+}
+
+}  // namespace fairway::topology

@@ -1,0 +1,215 @@
+#include <gtest/gtest.h>
+
+#include "doctor/report.h"
+#include "reading_support.h"
+
+// What single texts of the field say, and that a rule judges it.
+namespace fairway::doctor::testing {
+namespace {
+
+constexpr const char* kMatrix =
+    "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\n"
+    "GPU0\t X \tSYS\tPIX\tSYS\t0-3\t0\nGPU1\tSYS\t X \tSYS\tPIX\t4-7\t1\n"
+    "NIC0\tPIX\tSYS\t X \tSYS\nNIC1\tSYS\tPIX\tSYS\t X \n\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n";
+
+// The report on a text beside that matrix.
+Report beside_matrix(const char* name, const std::string& text) {
+  const Folder folder;
+  folder.write("topo.txt", kMatrix);
+  folder.write(name, text);
+  return report_of(folder.path());
+}
+
+Report alone(const std::string& text) {
+  const Folder folder;
+  return report_of(folder.write("paste.txt", text));
+}
+
+TEST(DoctorTexts, OneNicThatIsDownIsTheWholeMessageOfItsText) {
+  const std::string ibstat =
+      "CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Disabled\n\t\tRate: 10\n";
+  EXPECT_TRUE(has(alone(ibstat), "port-down", Level::broken));
+  // Of a machine that is known to have more it may be a spare one.
+  const auto whole = alone(ibstat + "00:00.0 Host bridge: A\n0a:00.0 Non-Volatile memory controller: B\n");
+  EXPECT_TRUE(has(whole, "port-down"));
+  EXPECT_FALSE(has(whole, "port-down", Level::warning));
+}
+
+TEST(DoctorTexts, OnlyTheFaultsThatNvlinksCountAreErrors) {
+  const auto report = beside_matrix("e.txt",
+                                    "GPU 0: NVIDIA B200 (UUID: GPU-0)\n\t Link 0: Tx packets: 8812003\n"
+                                    "\t Link 0: Rx bytes: 991823\n\t Link 0: Malformed packet Errors: 0\n"
+                                    "\t Link 0: Link recovery successful events: 3\n\t Link 0: Effective Errors: 0\n"
+                                    "\t Link 0: Effective BER: 15e-255\n\t Link 0: FEC Errors - 0: 9123123\n");
+  EXPECT_FALSE(has(report, "nvlink-errors"));
+  EXPECT_EQ(text_named(report, "e.txt").state, topology::ReadState::read);
+  EXPECT_TRUE(has(beside_matrix("e.txt", "GPU 0: NVIDIA H100 (UUID: GPU-0)\n\t Link 3: Recovery Errors: 812\n"),
+                  "nvlink-errors", Level::warning));
+}
+
+std::string smi_query(const char* state, const char* load) {
+  return std::string(
+             "==============NVSMI LOG==============\n\nAttached GPUs                             : 1\n"
+             "GPU 00000000:81:00.0\n    Product Name                          : NVIDIA H100 80GB HBM3\n    PCI\n"
+             "        GPU Link Info\n            PCIe Generation\n"
+             "                Max                       : 5\n                Current                   : 1\n"
+             "            Link Width\n                Max                       : 16x\n"
+             "                Current                   : 16x\n    Performance State                     : ") +
+         state + "\n    Utilization\n        Gpu                               : " + load + " %\n";
+}
+
+TEST(DoctorTexts, ABusyGpuInGenerationOneIsSlowAndARestingOneIsNot) {
+  const auto level = [](const Report& report) {
+    const auto* finding = find(report, "pcie-speed");
+    return finding == nullptr ? Level::broken : finding->level;
+  };
+  // NVML's largest generation is that of both ends, so the slot need not be known.
+  EXPECT_EQ(level(alone(smi_query("P0", "98") + kMatrix)), Level::warning);
+  EXPECT_EQ(level(alone(smi_query("P8", "12") + kMatrix)), Level::note);
+  EXPECT_EQ(level(alone(smi_query("P0", "0") + kMatrix)), Level::note);
+}
+
+TEST(DoctorTexts, AnInterfaceBelowItsFastestModeIsSaid) {
+  const std::string ethtool =
+      "Settings for ens2f0np0:\n\tSupported link modes:   100000baseCR4/Full\n"
+      "\t                        400000baseCR4/Full\n\tAdvertised link modes:  800000baseCR4/Full\n"
+      "\tSpeed: 100000Mb/s\n\tLink detected: yes\n";
+  const auto unknown = beside_matrix("ethtool.txt", ethtool);
+  ASSERT_TRUE(has(unknown, "port-rate"));
+  EXPECT_NE(find(unknown, "port-rate")->title.find("100 of 400 Gb/s"), std::string::npos);
+  EXPECT_FALSE(has(unknown, "port-rate", Level::warning)) << "it may be all that the switch has";
+  const std::string links =
+      "mlx5_0 port 1 ==> ens2f0np0 (Up)\nmlx5_1 port 1 ==> ens3f0np0 (Up)\n"
+      "Settings for ens3f0np0:\n\tSpeed: 400000Mb/s\n\tLink detected: yes\n"
+      "Infiniband device 'mlx5_1' port 1 status:\n\tstate:\t\t 4: ACTIVE\n\trate:\t\t 400 Gb/sec (4X NDR)\n"
+      "\tlink_layer:\t Ethernet\n"
+      "Infiniband device 'mlx5_0' port 1 status:\n\tstate:\t\t 4: ACTIVE\n\trate:\t\t 100 Gb/sec (4X EDR)\n"
+      "\tlink_layer:\t Ethernet\n";
+  EXPECT_TRUE(has(beside_matrix("all.txt", ethtool + links), "port-rate", Level::warning));
+  EXPECT_FALSE(has(beside_matrix("ethtool.txt",
+                                 "Settings for e0:\n\tSupported link modes:   100000baseCR4/Full\n"
+                                 "\tSpeed: 100000Mb/s\n"),
+                   "port-rate"));
+}
+
+TEST(DoctorTexts, StatisticsOfAnInterfaceThatIsNobodysAreJudged) {
+  const auto report = beside_matrix("ethtool_S_ens2f0np0.txt",
+                                    "NIC statistics:\n     rx_discards_phy: 5512201\n     rx_symbol_err_phy: 41221\n"
+                                    "     link_down_events_phy: 14\n");
+  EXPECT_TRUE(has(report, "nic-discards"));
+  EXPECT_TRUE(has(report, "port-errors"));
+  EXPECT_EQ(word(report.verdict), "ok") << "one reading does not say when it happened";
+}
+
+TEST(DoctorTexts, TimeoutsOfAnInfinibandPortAreErrorsOfIt) {
+  const std::string devices =
+      "hca_id:\tmlx5_1\n\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n\t\t\tlink_layer:\t\tInfiniBand\n\n";
+  const auto report = beside_matrix("s.txt", devices + "link mlx5_1/1 local_ack_timeout_err 91316 out_of_sequence 5\n");
+  ASSERT_TRUE(has(report, "port-errors"));
+  EXPECT_NE(find(report, "port-errors")->title.find("91316"), std::string::npos);
+}
+
+TEST(DoctorTexts, ALimitOfKibibytesIsNotZero) {
+  const auto report =
+      beside_matrix("limits", "Max locked memory         65536                65536                bytes     \n");
+  ASSERT_TRUE(has(report, "memlock"));
+  EXPECT_NE(find(report, "memlock")->title.find("64 KiB"), std::string::npos) << find(report, "memlock")->title;
+}
+
+TEST(DoctorTexts, AnUncorrectedErrorIsSeenBehindACorrectedOne) {
+  const auto report = beside_matrix(
+      "dmesg.txt",
+      "[    1.0] pcieport 0000:80:03.0: AER: Corrected error received: 0000:82:00.0\n"
+      "[    2.0] pcieport 0000:80:03.0: AER: Uncorrected (Non-Fatal) error received: 0000:82:00.0\n"
+      "[    3.0] mlx5_core 0000:82:00.0: Port module event[error]: module 0, Cable error, Bus stuck\n"
+      "[    4.0] mlx5_core 0000:82:00.0: Port module event[error]: module 0, Cable error, High Temperature\n");
+  std::size_t warnings = 0;
+  for (const auto& finding : report.findings)
+    warnings += finding.rule == "log-complaints" && finding.level == Level::warning ? 1 : 0;
+  EXPECT_EQ(warnings, 2U);
+}
+
+TEST(DoctorTexts, ADriverWithoutAnyGpuIsSaid) {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path() + "/sys/class/net/lo");
+  std::filesystem::create_directories(folder.path() + "/proc/driver/nvidia");
+  folder.write("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15\n");
+  const auto report = report_of(folder.path());
+  EXPECT_EQ(word(report.verdict), "unclear");
+  EXPECT_NE(text_of(report, {}, false).find("NVIDIA's driver is loaded and no GPU can be seen"), std::string::npos);
+}
+
+TEST(DoctorTexts, AJobsLogIsJudgedWithoutAnyGpuOnRecord) {
+  EXPECT_TRUE(
+      has(alone("a:1:2 [0] NCCL INFO GPU Direct RDMA Disabled for GPU 0 / HCA 1 (distance 5 > 4)\n"), "gdr-refused"));
+}
+
+TEST(DoctorTexts, WhatMlxlinkCallsFaultyIsAFinding) {
+  const std::string info =
+      "$ mlxlink -d mlx5_1 -c\nOperational Info\n----------------\nState                              : Active\n\n"
+      "Troubleshooting Info\n--------------------\nStatus Opcode                      : %1\n"
+      "Recommendation                     : %2\n\nPhysical Counters and BER Info\n"
+      "Effective Physical Errors          : %3\n";
+  const auto with = [&](const char* opcode, const char* words, const char* errors) {
+    auto text = info;
+    text.replace(text.find("%1"), 2, opcode);
+    text.replace(text.find("%2"), 2, words);
+    text.replace(text.find("%3"), 2, errors);
+    return beside_matrix("m.txt", text);
+  };
+  EXPECT_FALSE(has(with("0", "No issue was observed", "0"), "link-diagnosis"));
+  EXPECT_TRUE(has(with("34", "Speed degradation", "0"), "link-diagnosis", Level::warning));
+  EXPECT_TRUE(has(with("0", "No issue was observed", "12"), "link-diagnosis"));
+}
+
+TEST(DoctorTexts, LinksOfAFabricBelowTheirBestAreNamed) {
+  const std::string good =
+      "Switch: 0x0002c9020046c588 MF0;leaf1:\n           2   17[  ] ==( 4X      53.125 Gbps Active/  LinkUp)==>       "
+      "4    1[  ] \"n02 mlx5_0\" ( )\n           2   18[  ] ==(                Down/ Polling)==>             [  ] \"\" "
+      "( )\n";
+  EXPECT_FALSE(has(beside_matrix("f.txt", good), "fabric-links"));
+  const auto slow = beside_matrix(
+      "f.txt",
+      good +
+          "           2   19[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       5    1[  ] \"n03 mlx5_0\" "
+          "( Could be 53.125 Gbps)\n           2   20[  ] ==( 4X      53.125 Gbps Initialize/  LinkUp)==>      "
+          " 6    1[  ] \"n04 mlx5_0\" ( )\n");
+  std::size_t found = 0;
+  for (const auto& finding : slow.findings) found += finding.rule == "fabric-links" ? 1U : 0U;
+  EXPECT_EQ(found, 2U);
+  EXPECT_NE(find(slow, "fabric-links")->evidence.at(0).text.find("port 19"), std::string::npos);
+  const auto narrow = beside_matrix(
+      "n.txt",
+      "vendid=0x8f1\nSwitch\t24 \"S-005442ba00003080\"\t\t# \"ISR9024 Voltaire\" base port 0 lid 6 lmc 0\n"
+      "[1]\t\"S-0008f10400410015\"[10]\t\t# \"SW-6IB4\" lid 6 1xSDR\n[3]\t\"S-0008f10400410015\"[6]\t\t# \"SW-6IB4\" "
+      "lid "
+      "6 4xSDR\n");
+  EXPECT_TRUE(has(narrow, "fabric-links"));
+}
+
+TEST(DoctorTexts, ErrorsOfGaudisMemoryAreFound) {
+  EXPECT_TRUE(has(alone("| HL-SMI Version:                              hl-1.17.1-fw-51.5.0          |\n"
+                        "|   0  HL-225              N/A  | 0000:4d:00.0     N/A |                   3  |\n"),
+                  "gpu-memory"));
+}
+
+TEST(DoctorTexts, AQuerysColumnsAreJudged) {
+  const auto report = beside_matrix("q.csv",
+                                    "index, pci.bus_id, pcie.link.width.current, pcie.link.width.max, "
+                                    "ecc.errors.uncorrected.volatile.total\n0, 00000000:01:00.0, 8, 16, 0\n"
+                                    "1, 00000000:81:00.0, 16, 16, 3\n");
+  EXPECT_TRUE(has(report, "pcie-width", Level::warning));
+  EXPECT_TRUE(has(report, "gpu-memory", Level::warning));
+}
+
+TEST(DoctorTexts, ACollectedEnvironmentIsReadAsItsParts) {
+  const auto report =
+      alone(std::string("PyTorch version: 2.6.0+cu124\nIs debug build: False\n\nGPU models and configuration: "
+                        "\nGPU 0: NVIDIA H100 80GB HBM3\n\n[pip3] torch==2.6.0\nGPU Topology:\n") +
+            kMatrix + "\nNCCL_IB_DISABLE=1\n");
+  EXPECT_TRUE(has(report, "rdma-disabled", Level::warning));
+  for (const auto& one : report.read) EXPECT_EQ(one.state, topology::ReadState::read) << one.where << " " << one.gave;
+}
+
+}  // namespace
+}  // namespace fairway::doctor::testing
