@@ -51,6 +51,11 @@ struct StreamPut {
   std::uint64_t signal_value = 1;
   // true: add the value to the word, as a graph that is launched repeatedly needs; false: store it.
   bool signal_add = true;
+  // Of the kernel that copies more than 32 KiB, of 512 threads each; 0: up to 128. Fewer leave multiprocessors to the
+  // program, and let signals of other streams pass sooner, at the price of some of the rate (docs/cuda.md).
+  std::uint32_t blocks = 0;
+  // With copy_engine and signal_add = false: the stream itself stores the signal, in place of a kernel behind the copy.
+  bool signal_by_stream = false;
 };
 
 // Work for a stream: wait for a signal, and so for the bytes that were put before it.

@@ -128,6 +128,8 @@ class Engine:
         signal_offset: int | None = None,
         signal_value: int = 1,
         signal_add: bool = True,
+        blocks: int = 0,
+        signal_by_stream: bool = False,
     ) -> None: ...
     def stream_wait_signal(
         self,

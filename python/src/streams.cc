@@ -100,7 +100,7 @@ using SignalValue = Whole<std::uint64_t, "a signal's value">;
 
 void stream_put(PyEngine& self, const PyMapping& to, py::handle local, py::handle stream, PutOffset offset,
                 const std::string& by, std::optional<PutOffset> signal_offset, SignalValue signal_value,
-                bool signal_add) {
+                bool signal_add, Whole<std::uint32_t, "blocks"> blocks, bool signal_by_stream) {
   StreamPut put;
   put.offset = offset;
   put.by = choice<PutBy>(
@@ -116,6 +116,8 @@ void stream_put(PyEngine& self, const PyMapping& to, py::handle local, py::handl
   put.signal_offset = signal_offset.value_or(PutOffset{StreamPut::kNone});
   put.signal_value = signal_value;
   put.signal_add = signal_add;
+  put.blocks = blocks;
+  put.signal_by_stream = signal_by_stream;
   check(self.session->engine().stream_put(to.checked().id, put, stream_of(stream)));
 }
 
@@ -142,7 +144,7 @@ timeout  seconds. May wait for running kernels, so do not call it where those wa
 Kernels read and write there without asking anybody. When its owner wants it back, `mapping.ended` says so and a PeerEvent
 'mapping_ended' comes: start no more kernels, let those that run end, then mapping.unmap(). See docs/cuda.md.)";
 constexpr const char* kPutText =
-    R"(stream_put(mapping, local, stream, offset=0, by='automatic', signal_offset=None, signal_value=1, signal_add=True)
+    R"(stream_put(mapping, local, stream, offset=0, by='automatic', signal_offset=None, signal_value=1, signal_add=True, blocks=0, signal_by_stream=False)
 
 Work for a CUDA stream, also while it is captured: copies `local` into the mapping.
 
@@ -152,6 +154,9 @@ offset   in the mapping, in bytes
 by       'automatic', 'kernel' (less time for small ones) or 'copy_engine'
 signal_offset, signal_value, signal_add
          an 8-byte word of the mapping that grows by the value, or is set to it, after all bytes
+blocks   of the kernel that copies more than 32 KiB; 0: up to 128. Fewer let other streams' signals pass sooner
+signal_by_stream
+         with 'copy_engine' and signal_add=False: the stream itself sets the word, in place of a kernel behind the copy
 
 Who waits for the signal, by stream_wait_signal or in a kernel, sees all bytes.)";
 constexpr const char* kWaitText =
@@ -217,7 +222,7 @@ void bind_streams(py::module_& module) {
   engine.def("map", &map, py::arg("region"), py::arg("gpu"), py::arg("timeout") = 5.0, kMapText)
       .def("stream_put", &stream_put, py::arg("mapping"), py::arg("local"), py::arg("stream"), py::arg("offset") = 0,
            py::arg("by") = "automatic", py::arg("signal_offset") = py::none(), py::arg("signal_value") = 1,
-           py::arg("signal_add") = true, kPutText)
+           py::arg("signal_add") = true, py::arg("blocks") = 0, py::arg("signal_by_stream") = false, kPutText)
       .def("stream_wait_signal", &stream_wait_signal, py::arg("word"), py::arg("stream"), py::arg("outcome"),
            py::arg("value") = 1, py::arg("count") = py::none(), py::arg("timeout") = 1.0, py::arg("mapping") = nullptr,
            kWaitText);

@@ -6,6 +6,8 @@
 namespace fairway::engine {
 namespace {
 
+constexpr std::uint32_t kMostPutBlocks = 1024;
+
 constexpr Time kAskAgain = 200 * kMicrosecond;  // drivers open memory within milliseconds
 
 Status malformed(const char* why) {
@@ -38,6 +40,11 @@ Result<transport::GpuAccess::Put> plan_put(const Mapping& mapping, const StreamP
     return Status(ErrorCode::out_of_range, "the signal leaves the mapping");
   std::byte* const word = signals ? mapping.address + put.signal_offset : nullptr;
   if (!is_aligned(word, sizeof(std::uint64_t))) return malformed("a signal lies at a multiple of 8 bytes");
+  if (put.blocks > kMostPutBlocks) return malformed("StreamPut::blocks is at most 1024");
+  if (put.signal_by_stream && (!signals || put.signal_add || put.by != PutBy::copy_engine))
+    return malformed(
+        "StreamPut::signal_by_stream is for a signal behind PutBy::copy_engine with signal_add = false: a stream can "
+        "store a word and cannot add to it");
   if (signals && put.signal_add && !mapping.atomics)
     return Status(ErrorCode::unsupported,
                   "the two GPUs have no atomics between them: set the signal (signal_add = false), by one side alone");
@@ -50,6 +57,8 @@ Result<transport::GpuAccess::Put> plan_put(const Mapping& mapping, const StreamP
   work.signal = reinterpret_cast<std::uint64_t*>(word);
   work.value = put.signal_value;
   work.add = put.signal_add;
+  work.blocks = put.blocks;
+  work.signal_by_stream = put.signal_by_stream;
   return work;
 }
 

@@ -174,6 +174,7 @@ inline constexpr int kDmaBuf = 1;  // handle type for an address range
     (Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t, std::size_t*, Stream)) \
   X(cuLaunchKernelEx, (const LaunchConfig*, Function, void**, void**))                                                 \
   X(cuFuncGetAttribute, (int*, int, Function))                                                                         \
+  X(cuStreamWriteValue64_v2, (Stream, Address, std::uint64_t, unsigned))                                               \
   X(cuStreamGetId, (Stream, unsigned long long*))                                                                      \
   X(cuThreadExchangeStreamCaptureMode, (int*))                                                                         \
   X(cuStreamBeginCapture_v2, (Stream, int))                                                                            \

@@ -102,6 +102,8 @@ class GpuAccess {
     std::uint64_t* signal = nullptr;  // null: none
     std::uint64_t value = 0;
     bool add = false;
+    std::uint32_t blocks = 0;       // as in StreamPut, as is the next
+    bool signal_by_stream = false;  // `signal` is set, and `add` is false
   };
   virtual Status put(const Put& /*put*/, void* /*stream*/) { return {ErrorCode::unsupported, "no streams"}; }
   virtual Status wait(const StreamWait& /*wait*/, const std::uint32_t* /*ended*/, void* /*stream*/) {

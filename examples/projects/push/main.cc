@@ -84,7 +84,7 @@ void work(int rank, Ranks& all, std::uint64_t size, std::uint64_t versions) {
 int main(int argc, char** argv) {
   const auto workers = static_cast<int>(argument(argc, argv, 1, 3));
   const std::uint64_t size = std::max<std::uint64_t>(1, argument(argc, argv, 2, 16)) << 20;
-  const std::uint64_t versions = argument(argc, argv, 3, 50);
+  const std::uint64_t versions = std::max<std::uint64_t>(1, argument(argc, argv, 3, 50));
   return Ranks::run(workers + 1, [&](int rank, Ranks& all) {
     if (rank == 0) train(all, size, versions);
     if (rank != 0) work(rank, all, size, versions);

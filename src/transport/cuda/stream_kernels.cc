@@ -90,8 +90,16 @@ Status StreamKernels::put(const GpuAccess::Put& put, Stream stream) const {
     std::uint64_t length = put.length;
     void* arguments[] = {&to, &from, &length};
     const std::uint64_t blocks = (length + kThreads * kBytesPerThread - 1) / (kThreads * kBytesPerThread);
-    status = launch(put_part_, static_cast<unsigned>(std::min<std::uint64_t>(blocks, kMostBlocks)), kThreads, stream,
-                    arguments);
+    const unsigned most = put.blocks == 0 ? kMostBlocks : put.blocks;
+    status =
+        launch(put_part_, static_cast<unsigned>(std::min<std::uint64_t>(blocks, most)), kThreads, stream, arguments);
+  }
+  if (status && put.signal_by_stream) {
+    const CudaDriver& cu = *driver_;
+    if (cu->cuStreamWriteValue64_v2 == nullptr)
+      return {ErrorCode::unsupported, "StreamPut::signal_by_stream: this driver's streams store no words of 8 bytes"};
+    return cu.check(cu->cuStreamWriteValue64_v2(stream, reinterpret_cast<Address>(put.signal), put.value, 0),
+                    "a signal of a stream");
   }
   // The signal's kernel starts after the copy in the same stream is complete and visible.
   return status && put.signal != nullptr ? launch_put(nullptr, nullptr, 0, put, stream) : status;

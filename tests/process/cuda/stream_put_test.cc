@@ -39,6 +39,36 @@ INSTANTIATE_TEST_SUITE_P(By, CudaStreamPut, testing::Values(PutBy::automatic, Pu
                                                                 : "copy_engine";
                          });
 
+// Any number of blocks moves all bytes; a stream that stores the signal itself does so behind them.
+TEST_F(CudaMapping, ABlockMovesWhatManyDoAndAStreamStoresItsSignal) {
+  ASSERT_NO_FATAL_FAILURE(meet());
+  const auto mapping = engine_->map(remote_, 0);
+  ASSERT_TRUE(mapping) << mapping.status().to_string();
+  const Region from = registered(kBytes, 0);
+  gpus_->write(from.address, patterns(1, kBytes));
+  const auto stream = make_stream(0);
+  std::uint64_t value = 40;
+  for (const std::uint32_t blocks : {1U, 8U, 1000U})
+    for (const bool by_stream : {false, true}) {
+      StreamPut put;
+      put.from = from.address;
+      put.length = 300'001;
+      put.by = by_stream ? PutBy::copy_engine : PutBy::kernel;
+      put.signal_offset = kSignal;
+      put.signal_value = ++value;
+      put.signal_add = false;
+      put.blocks = blocks;
+      put.signal_by_stream = by_stream;
+      const Status status = engine_->stream_put(mapping->id, put, stream);
+      if (status.code() == ErrorCode::unsupported && status.message().find("nvcc") != std::string::npos)
+        GTEST_SKIP() << status.message();
+      ASSERT_TRUE(status) << status.to_string();
+      synchronize(stream);
+      EXPECT_EQ(ask("word"), std::to_string(value));
+      EXPECT_EQ(ask("back " + std::to_string(put.length)), "as sent");
+    }
+}
+
 TEST_F(CudaMapping, AStreamWaitsForEachSignalInTurnAndNotForEver) {
   ASSERT_NO_FATAL_FAILURE(meet());
   const Region words = registered(4096, 1);  // this process's own other GPU waits

@@ -538,6 +538,14 @@ int cuStreamWriteValue32_v2(fairway::sys::cuda::Stream stream, Address address, 
   });
   return kSuccess;
 }
+int cuStreamWriteValue64_v2(fairway::sys::cuda::Stream stream, Address address, std::uint64_t value, unsigned) {
+  auto* queue = reinterpret_cast<standin::Stream*>(stream);
+  queue->post([address, value, device = queue->device()] {
+    std::atomic_thread_fence(std::memory_order_release);
+    return Memory::get().copy(address, reinterpret_cast<Address>(&value), sizeof value, device);
+  });
+  return kSuccess;
+}
 int cuStreamWaitValue32_v2(fairway::sys::cuda::Stream stream, Address address, std::uint32_t value, unsigned) {
   reinterpret_cast<standin::Stream*>(stream)->post([address, value] {
     while (static_cast<std::int32_t>(std::atomic_ref(*reinterpret_cast<std::uint32_t*>(address)).load() - value) < 0)

@@ -74,6 +74,23 @@ TEST(MappedRegions, APutIsRefusedByTheNameOfWhatItLacks) {
   EXPECT_EQ(put_refusal(mapping_with(Access::all), [](StreamPut& p) { p.from = nullptr; }),
             ErrorCode::invalid_argument);
   EXPECT_EQ(put_refusal(mapping_with(Access::all), [](StreamPut& p) { p.by = PutBy(3); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(put_refusal(mapping_with(Access::all), [](StreamPut& p) { p.blocks = 1024; }), ErrorCode::ok);
+  EXPECT_EQ(put_refusal(mapping_with(Access::all), [](StreamPut& p) { p.blocks = 1025; }), ErrorCode::invalid_argument);
+  const auto by_stream = [](StreamPut& p) {
+    p.by = PutBy::copy_engine;
+    p.signal_offset = 0;
+    p.signal_add = false;
+    p.signal_by_stream = true;
+  };
+  EXPECT_EQ(put_refusal(mapping_with(Access::all, false), by_stream), ErrorCode::ok);
+  for (const auto& spoil : {+[](StreamPut& p) { p.by = PutBy::kernel; }, +[](StreamPut& p) { p.signal_add = true; },
+                            +[](StreamPut& p) { p.signal_offset = StreamPut::kNone; }})
+    EXPECT_EQ(put_refusal(mapping_with(Access::all, true),
+                          [&](StreamPut& p) {
+                            by_stream(p);
+                            spoil(p);
+                          }),
+              ErrorCode::invalid_argument);
   const auto adds = [](StreamPut& p) { p.signal_offset = 0; };
   EXPECT_EQ(put_refusal(mapping_with(Access::all, false), adds), ErrorCode::unsupported);
   EXPECT_EQ(put_refusal(mapping_with(Access::all, true), adds), ErrorCode::ok);
