@@ -119,8 +119,12 @@ Exit info(Tool& tool, bool as_json, bool every) {
     };
     add("build", "version", std::string(version()), std::string(features()));
     for (const Set& each : set) add("variable", each.name, each.value, each.note);
+    if (every)
+      for (const Variable& each : variables())
+        add("known variable", std::string(each.name), std::string(each.otherwise),
+            fmt::format("{}: {}", each.of, each.does));
     for (const Way& each : ways)
-      add("transport", each.name, each.works ? "works" : "does not work", each.works.message());
+      add("transport", each.name, each.works ? "works" : "does not work", tool.in_flags(each.works.message()));
     for (const Limit& each : all_limits) add("limit", each.name, each.value, each.note);
     return tool.print(bench::json_of("fairway-info", "fairway info", rows));
   }
