@@ -362,6 +362,10 @@ bool is_failure(std::string_view line) {
                                          "Cannot get device settings",
                                          "-E- ",  // mlxlink and its kin
                                          "ibwarn: ",
+                                         "ibpanic: ",
+                                         "pcilib: Cannot",
+                                         "Cannot find any working access method",
+                                         "Failed to open",
                                          "No AIPs found",
                                          "Error: No device"};
   return std::any_of(std::begin(kWords), std::end(kWords), [line](auto one) { return has(line, one); });

@@ -211,5 +211,10 @@ TEST(DoctorTexts, ACollectedEnvironmentIsReadAsItsParts) {
   for (const auto& one : report.read) EXPECT_EQ(one.state, topology::ReadState::read) << one.where << " " << one.gave;
 }
 
+TEST(DoctorTexts, ThePageOfASickMachineSaysHowManyRulesChecked) {
+  const auto report = alone("CA 'mlx5_0'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n");
+  EXPECT_NE(html_of({}, report).find(" rules checked.</p>"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
