@@ -69,6 +69,17 @@ TEST(DoctorTexts, ABusyGpuInGenerationOneIsSlowAndARestingOneIsNot) {
   EXPECT_EQ(level(alone(smi_query("P0", "0") + kMatrix)), Level::note);
 }
 
+TEST(DoctorTexts, ThrottlingNamesItsReason) {
+  const auto report = alone(smi_query("P0", "98") +
+                            "    Persistence Mode                      : Enabled\n    Clocks Event Reasons\n"
+                            "        HW Slowdown                       : Active\n"
+                            "            HW Thermal Slowdown           : Not Active\n"
+                            "            HW Power Brake Slowdown       : Active\n");
+  ASSERT_TRUE(has(report, "gpu-throttled", Level::warning));
+  EXPECT_NE(find(report, "gpu-throttled")->title.find("hw_power_brake"), std::string::npos)
+      << find(report, "gpu-throttled")->title;
+}
+
 TEST(DoctorTexts, AnInterfaceBelowItsFastestModeIsSaid) {
   const std::string ethtool =
       "Settings for ens2f0np0:\n\tSupported link modes:   100000baseCR4/Full\n"
