@@ -227,5 +227,37 @@ TEST(DoctorTexts, ThePageOfASickMachineSaysHowManyRulesChecked) {
   EXPECT_NE(html_of({}, report).find(" rules checked.</p>"), std::string::npos);
 }
 
+TEST(DoctorTexts, WrongResultsOfACollectiveAreNoRate) {
+  const std::string table =
+      "# nThread 1 nGpus 8 minBytes 8\n#       size         count      type   redop    root     time   algbw   busbw "
+      "#wrong\n   1073741824     268435456     float     sum      -1   4321.0  248.49  434.86    17   4300.0  249.70  "
+      "436.98      0\n# Out of bounds values : ";
+  EXPECT_TRUE(has(beside_matrix("a.txt", table + "17 FAILED\n"), "run-failed", Level::warning));
+  EXPECT_FALSE(has(beside_matrix("a.txt", table + "0 OK\n"), "run-failed"));
+}
+
+TEST(DoctorTexts, ErrorsThatIpCountsAreFound) {
+  const std::string link =
+      "3: ens2f0np0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP mode DEFAULT\n"
+      "    link/ether 00:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff\n"
+      "    RX:  bytes packets errors dropped  missed   mcast           \n    81234123   1203122 %1    91231       0    "
+      "   0 \n";
+  const auto with = [&](const char* errors) {
+    auto text = link;
+    text.replace(text.find("%1"), 2, errors);
+    return beside_matrix("ip.txt", text);
+  };
+  EXPECT_TRUE(has(with("554123"), "port-errors"));
+  EXPECT_FALSE(has(with("0"), "port-errors"));
+}
+
+TEST(DoctorTexts, LinesOfUcxAreNotTheKernels) {
+  const auto report =
+      beside_matrix("u.txt",
+                    "[1700000000.1] [node:1:0] ucp_context.c:1071 UCX  WARN network device 'mlx5_9:1' is not "
+                    "available\n");
+  EXPECT_EQ(word(report.verdict), "unclear") << "it is named as not understood";
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
