@@ -259,5 +259,48 @@ TEST(DoctorTexts, LinesOfUcxAreNotTheKernels) {
   EXPECT_EQ(word(report.verdict), "unclear") << "it is named as not understood";
 }
 
+TEST(DoctorTexts, MutatedTextsNeverCrash) {
+  const std::string seeds[] = {
+      smi_query("P0", "98") + kMatrix,
+      "$ mlxlink -d mlx5_1 -c\nOperational Info\nState  : Active\nSpeed : 200G\nStatus Opcode : 34\nEffective Physical "
+      "Errors : 3\n",
+      "CA: n1 mlx5_0:\n  0xec0d9a03003d62be  4  1[  ] ==( 4X  25.78125 Gbps Active/  LinkUp)==>  2 17[  ] \"U1\" ( "
+      "Could be "
+      "53 Gbps)\n",
+      "Switch\t24 \"S-005442ba00003080\"\t# \"ISR9024\" base port 0\n[22]\t\"H-0008\"[1](8f)\t# \"n1 mlx5_0\" lid 4 "
+      "1xSDR\n",
+      "GPU: 0\n    BDF: 0000:0c:00.0\nLINK TYPE TABLE:\n     0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 SELF XGMI\n"
+      "0000:22:00.0 XGMI SELF\n",
+      "mx-smi  version: 2\n| 0  MetaX C550 | 0000:0f:00.0 | 0% |\n   GPU0 GPU1\nGPU0 X MX\nGPU1 MX X\n",
+      "| HL-SMI Version: 1 |\n|   0  HL-225  N/A  | 0000:4d:00.0  N/A |  3  |\n| N/A | 768MiB / 98304MiB | 0% |\n",
+      "index, pci.bus_id, pcie.link.width.current\n0, 00000000:01:00.0, 8\nSettings for e0:\n\tSupported link modes: "
+      "400000baseCR4/Full\n\tSpeed: 100000Mb/s\n",
+      "3: e0: <UP> mtu 1500\n    RX: bytes packets errors dropped\n    1 2 3 4\n> GPU 0: H100 (UUID: GPU-0)\n Link 0: "
+      "CRC "
+      "Errors: 9\n"};
+  const Folder folder;
+  std::uint32_t random = 7;
+  const auto below = [&random](std::size_t n) {
+    random = random * 1664525U + 1013904223U;
+    return n == 0 ? 0 : (random >> 8U) % n;
+  };
+  for (const auto& seed : seeds) {
+    for (unsigned round = 0; round < 40; ++round) {
+      auto text = seed;
+      for (unsigned i = 0; i < 4 && !text.empty(); ++i) {
+        const auto at = below(text.size());
+        switch (below(4)) {
+          case 0: text[at] = static_cast<char>(below(256)); break;
+          case 1: text.resize(at); break;
+          case 2: text.erase(at, 1 + below(20)); break;
+          default: text[at] = "0123456789-<>\"{}[]:,. \tX"[below(24)]; break;
+        }
+      }
+      const auto found = read_case(folder.write("t.txt", text));
+      if (!found) EXPECT_FALSE(found.status().message().empty());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
