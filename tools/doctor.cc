@@ -217,8 +217,9 @@ void add_doctor(Tool& tool) {
   add_doctor_fleet(tool, command);
   add_doctor_rules(tool, command);
   command.footer(
-      R"(Exit code: 0 ok, 1 degraded, 2 broken, 3 the doctor failed, 4 unclear: nothing wrong was found, and not all that
-was given could be read, or there was nothing to check. What needs root is listed as not checked.
+      R"(Exit code: 0 ok, 1 degraded, 2 broken, 3 the doctor failed, 4 unclear: nothing wrong was
+found, and not all that was given could be read, or there was nothing to check. What needs root
+is listed as not checked.
 Examples:
   fairway doctor                                       the verdict, then findings, costliest first
   fairway doctor --from report.txt                     a paste of any commands' outputs, as in a bug report

@@ -128,6 +128,19 @@ std::vector<Measurement> read_nccl_tests(std::string_view content, const std::st
     for (const auto word : text::words(line)) {
       if (word.ends_with("_perf")) program = text::quote(topology::text::trim(word.substr(word.rfind('/') + 1)));
     }
+    // "# Out of bounds values : 17 FAILED": the bytes were wrong, whatever the rate.
+    const bool wrong = line.starts_with("# Out of bounds values") && line.find("FAILED") != line.npos;
+    if (wrong || line.find("Test NCCL failure") != line.npos || line.find("Test CUDA failure") != line.npos) {
+      Measurement failed;
+      failed.program = program;
+      failed.operation = Operation::collective;
+      failed.gpu_memory = failed.failed = true;
+      failed.problem =
+          wrong ? "wrong results: " + text::quote(text::trim(line.substr(1)), 120) : text::quote(text::trim(line), 160);
+      failed.where = fmt::format("{}:{}", name, number);
+      if (rows.size() < kMaxRows) rows.push_back(std::move(failed));
+      continue;
+    }
     const auto words = text::words(line);
     if (words.size() < 8 || words[0].starts_with("#") || rows.size() >= kMaxRows) continue;
     // size count type redop root time algbw busbw #wrong, and the same four for in-place.

@@ -111,6 +111,35 @@ std::string read_iommu_types(const Output& output, const Gathered& to) {
   return gave;
 }
 
+// `ip -s link`: below "RX:  bytes packets errors dropped  missed   mcast" the numbers.
+std::string read_ip_statistics(const Output& output, const Gathered& to) {
+  std::string gave;
+  std::string interface;
+  std::vector<std::string_view> names;
+  std::size_t number = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto words = text::words(line);
+    if (words.size() > 2 && line.front() != ' ' && words[1].ends_with(':')) {
+      interface = text::quote(words[1].substr(0, words[1].find_first_of("@:")));
+      names.clear();
+    } else if (words.size() > 3 && (words[0] == "RX:" || words[0] == "TX:")) {
+      names = words;
+    } else if (!names.empty() && !interface.empty()) {
+      for (std::size_t i = 0; i < words.size() && i + 1 < names.size(); ++i) {
+        const auto value = names[i + 1] == "errors" ? text::to_unsigned(words[i]) : std::nullopt;
+        if (!value) continue;
+        const auto name = names[0] == "RX:" ? "rx_errors" : "tx_errors";
+        to.facts.set(fmt::format("net.{}.stat.{}", interface, name), std::to_string(*value), output.at(number));
+        if (*value > 0 && gave.size() < 100)
+          gave += fmt::format("{}{} {} {}", gave.empty() ? "" : ", ", interface, name, *value);
+      }
+      names.clear();
+    }
+  }
+  return gave;
+}
+
 // The fastest of "Supported link modes:   100000baseCR4/Full", of one interface or several.
 std::string read_ethtool_modes(const Output& output, const Gathered& to) {
   std::string gave;

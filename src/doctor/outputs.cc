@@ -41,6 +41,7 @@ constexpr ReaderOf kReaders[] = {
     {Kind::uname, read_uname},
     {Kind::disk_free, read_disk_free},
     {Kind::iommu_types, read_iommu_types},
+    {Kind::ip_link, read_ip_statistics},
     {Kind::ethtool, read_ethtool_modes},
     {Kind::ethtool_statistics, read_ethtool_statistics},
     {Kind::mlxlink, read_mlxlink_facts},

@@ -46,6 +46,7 @@ std::string read_sysctl(const topology::Output& output, const Gathered& to);
 std::string read_uname(const topology::Output& output, const Gathered& to);
 std::string read_disk_free(const topology::Output& output, const Gathered& to);
 std::string read_iommu_types(const topology::Output& output, const Gathered& to);
+std::string read_ip_statistics(const topology::Output& output, const Gathered& to);
 std::string read_ethtool_modes(const topology::Output& output, const Gathered& to);
 std::string read_ethtool_statistics(const topology::Output& output, const Gathered& to);
 std::string read_mlxlink_facts(const topology::Output& output, const Gathered& to);

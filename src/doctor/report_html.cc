@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "doctor/page.h"
+#include "doctor/reading.h"
 #include "doctor/report.h"
 #include "doctor/rule.h"
 #include "render/layout.h"
@@ -23,7 +24,7 @@ h1 span{padding:.1em .5em;border-radius:.3em;color:#fff}
 .unclear{background:#5f6368;color:#fff}
 .read{display:grid;grid-template-columns:fit-content(14rem) fit-content(12rem) 1fr;gap:.15rem 1rem;margin:.6rem 0}
 .read>*{overflow-wrap:anywhere;min-width:0}.read .not{border-left:4px solid #b35900;padding-left:.4rem}
-@media(max-width:600px){.read{grid-template-columns:1fr}.read b{margin-top:.5rem}body{padding:0 .6rem}td{overflow-wrap:anywhere}}
+@media(max-width:600px){.read{grid-template-columns:1fr}.read b{margin-top:.5rem}body{padding:0 .6rem}td+td{overflow-wrap:anywhere}}
 section{border-left:5px solid #888;padding:.2rem 1rem;margin:1rem 0}
 section.broken{border-color:#c62828;background:none;color:inherit}section.warning{border-color:#b35900}
 section h3{margin:.3rem 0}
@@ -126,8 +127,12 @@ std::string read_of(const Report& report) {
   std::string out;
   std::string subjects;
   for (const auto& one : unchecked_subjects(report)) subjects += (subjects.empty() ? "" : ", ") + one;
+  // Of a clean verdict the line above says these.
+  if (!report.verdict.ok) {
+    out += fmt::format("<p>{}.</p>\n", rules_text(report));
+    for (const auto& one : report.unseen) out += fmt::format("<p>{}</p>\n", render::escape(one));
+  }
   if (!subjects.empty()) out += fmt::format("<p>Nothing was checked of: {}.</p>\n", render::escape(subjects));
-  for (const auto& one : report.unseen) out += fmt::format("<p>{}</p>\n", render::escape(one));
   if (report.read.empty()) return out;
   out += "<div class=\"read\">\n";
   for (const bool read : {false, true}) {

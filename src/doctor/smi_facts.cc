@@ -38,6 +38,7 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
   std::size_t told = 0;  // GPUs so far
   std::map<std::string, std::uint64_t> uncorrected;
   std::map<std::string, std::string> uncorrected_at;
+  std::map<std::string, std::pair<std::string, std::string>> throttled;  // reasons, and where the last stands
   const auto normal = [](std::string_view words) { return text::lower(words); };
   for (const auto line : text::lines(output.text)) {
     ++number;
@@ -73,15 +74,14 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
       facts.set(prefix + ".load", text::leading_unsigned(value).value_or(0) > 10 ? "yes" : "no", where);
     if (key == "Replays Since Reset") facts.set(prefix + ".pcie_replays", value, where);
     if (key == "Host Max" && section == "PCIe Generation") facts.set(prefix + ".pcie_host_gen", value, where);
-    if (key == "HW Slowdown" || key == "HW Thermal Slowdown" || key == "HW Power Brake Slowdown" ||
-        key == "SW Thermal Slowdown") {
-      if (active)
-        facts.set(prefix + ".throttle",
-                  key == "HW Slowdown"           ? "hw_slowdown"
-                  : key == "HW Thermal Slowdown" ? "hw_thermal"
-                  : key == "SW Thermal Slowdown" ? "sw_thermal"
-                                                 : "hw_power_brake",
-                  where);
+    // "HW Slowdown" is active with each of its reasons, which stand below it.
+    for (const auto& [reason, word] :
+         {std::pair{"HW Slowdown", "hw_slowdown"}, std::pair{"HW Thermal Slowdown", "hw_thermal"},
+          std::pair{"HW Power Brake Slowdown", "hw_power_brake"}, std::pair{"SW Thermal Slowdown", "sw_thermal"}}) {
+      if (!active || key != reason) continue;
+      auto& all = throttled[prefix];
+      all.first += (all.first.empty() ? "" : " ") + std::string(word);
+      all.second = where;
     }
     if (key == "Pending" && section == "Remapped Rows") facts.set(prefix + ".remap_pending", normal(value), where);
     if (key == "Remapping Failure Occurred") facts.set(prefix + ".remap_failure", normal(value), where);
@@ -89,6 +89,7 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
     if (section == "Volatile" && key.find("Uncorrectable") != key.npos)
       uncorrected[prefix] += text::leading_unsigned(value).value_or(0), uncorrected_at.try_emplace(prefix, where);
   }
+  for (const auto& [gpu, why] : throttled) facts.set(gpu + ".throttle", why.first, why.second);
   for (const auto& [gpu, errors] : uncorrected)
     facts.set(gpu + ".ecc_uncorrected", std::to_string(errors), uncorrected_at[gpu]);
   for (const auto& gpu : machine.gpus) {

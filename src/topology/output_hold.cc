@@ -69,7 +69,13 @@ bool may_hold(Kind kind, std::string_view line, bool after_blank) {
     case Kind::topo_peers: return indented || is_of_matrix(line);
     case Kind::collect_env:
       return indented || line.find(':') != line.npos || line.find("==") != line.npos || starts("[");
-    default: return true;
+    default: {
+      // What programs that measure print between their rows is their readers' own.
+      if (is_measurement(kind) || !after_blank || indented) return true;
+      const char first = line.front();
+      const bool letter = (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z');
+      return !letter || starts("GPU") || line.find_first_of(":=,") != line.npos;
+    }
   }
 }
 

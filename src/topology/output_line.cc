@@ -42,7 +42,8 @@ bool is_syslog_line(std::string_view line) {
 bool is_kernel_line(std::string_view line) {
   if (line.starts_with('[')) {
     const auto close = line.find(']');
-    if (close == line.npos || close > 40) return false;
+    // UCX's own lines: "[1700000000.123456] [node:1:0] ucp_context.c:1071 UCX  WARN ..."
+    if (close == line.npos || close > 40 || line.substr(close).find(" UCX  ") != line.npos) return false;
     const auto inside = text::trim(line.substr(1, close - 1));
     if (inside.empty()) return false;
     if (is_digit(inside.front())) {
@@ -362,6 +363,10 @@ bool is_failure(std::string_view line) {
                                          "Cannot get device settings",
                                          "-E- ",  // mlxlink and its kin
                                          "ibwarn: ",
+                                         "ibpanic: ",
+                                         "pcilib: Cannot",
+                                         "Cannot find any working access method",
+                                         "Failed to open",
                                          "No AIPs found",
                                          "Error: No device"};
   return std::any_of(std::begin(kWords), std::end(kWords), [line](auto one) { return has(line, one); });

@@ -220,7 +220,8 @@ void run_failed(const RuleInput& input, RuleResult& result) {
 
 constexpr Rule kRules[] = {
     {"run-failed", Family::measured, "A program that measures ended with an error",
-     "Its path is unusable, or was not measured.", "Errors in the outputs of perftest and nvbandwidth.",
+     "Its path is unusable, or was not measured.",
+     "Errors in the outputs of perftest, nvbandwidth and nccl-tests; there wrong results too.",
      "Depends on the error; no IMEX channel is a common one.", "nvbandwidth#39", run_failed},
     {"few-reads", Family::measured, "Few RDMA reads are in flight",
      "2.4 in place of 19.5 GB/s (the block size was changed too).",

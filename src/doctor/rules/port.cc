@@ -147,7 +147,8 @@ void wire_errors(const RuleInput& input, RuleResult& result) {
   for (const auto& interface : interfaces_with_statistics(input.facts)) {
     const auto nic = nic_of_wire(input.machine(), interface);
     const auto name = nic ? input.machine().nics[*nic].name : interface;
-    for (const auto* counter : {"link_down_events_phy", "rx_symbol_err_phy", "rx_crc_errors_phy"}) {
+    for (const auto* counter :
+         {"link_down_events_phy", "rx_symbol_err_phy", "rx_crc_errors_phy", "rx_errors", "tx_errors"}) {
       const auto count = statistic(input, interface, counter);
       if (count.value <= 0) continue;
       Finding finding;

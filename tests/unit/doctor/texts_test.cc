@@ -69,6 +69,17 @@ TEST(DoctorTexts, ABusyGpuInGenerationOneIsSlowAndARestingOneIsNot) {
   EXPECT_EQ(level(alone(smi_query("P0", "0") + kMatrix)), Level::note);
 }
 
+TEST(DoctorTexts, ThrottlingNamesItsReason) {
+  const auto report = alone(smi_query("P0", "98") +
+                            "    Persistence Mode                      : Enabled\n    Clocks Event Reasons\n"
+                            "        HW Slowdown                       : Active\n"
+                            "            HW Thermal Slowdown           : Not Active\n"
+                            "            HW Power Brake Slowdown       : Active\n");
+  ASSERT_TRUE(has(report, "gpu-throttled", Level::warning));
+  EXPECT_NE(find(report, "gpu-throttled")->title.find("hw_power_brake"), std::string::npos)
+      << find(report, "gpu-throttled")->title;
+}
+
 TEST(DoctorTexts, AnInterfaceBelowItsFastestModeIsSaid) {
   const std::string ethtool =
       "Settings for ens2f0np0:\n\tSupported link modes:   100000baseCR4/Full\n"
@@ -209,6 +220,86 @@ TEST(DoctorTexts, ACollectedEnvironmentIsReadAsItsParts) {
             kMatrix + "\nNCCL_IB_DISABLE=1\n");
   EXPECT_TRUE(has(report, "rdma-disabled", Level::warning));
   for (const auto& one : report.read) EXPECT_EQ(one.state, topology::ReadState::read) << one.where << " " << one.gave;
+}
+
+TEST(DoctorTexts, ThePageOfASickMachineSaysHowManyRulesChecked) {
+  const auto report = alone("CA 'mlx5_0'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n");
+  EXPECT_NE(html_of({}, report).find(" rules checked.</p>"), std::string::npos);
+}
+
+TEST(DoctorTexts, WrongResultsOfACollectiveAreNoRate) {
+  const std::string table =
+      "# nThread 1 nGpus 8 minBytes 8\n#       size         count      type   redop    root     time   algbw   busbw "
+      "#wrong\n   1073741824     268435456     float     sum      -1   4321.0  248.49  434.86    17   4300.0  249.70  "
+      "436.98      0\n# Out of bounds values : ";
+  EXPECT_TRUE(has(beside_matrix("a.txt", table + "17 FAILED\n"), "run-failed", Level::warning));
+  EXPECT_FALSE(has(beside_matrix("a.txt", table + "0 OK\n"), "run-failed"));
+}
+
+TEST(DoctorTexts, ErrorsThatIpCountsAreFound) {
+  const std::string link =
+      "3: ens2f0np0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP mode DEFAULT\n"
+      "    link/ether 00:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff\n"
+      "    RX:  bytes packets errors dropped  missed   mcast           \n    81234123   1203122 %1    91231       0    "
+      "   0 \n";
+  const auto with = [&](const char* errors) {
+    auto text = link;
+    text.replace(text.find("%1"), 2, errors);
+    return beside_matrix("ip.txt", text);
+  };
+  EXPECT_TRUE(has(with("554123"), "port-errors"));
+  EXPECT_FALSE(has(with("0"), "port-errors"));
+}
+
+TEST(DoctorTexts, LinesOfUcxAreNotTheKernels) {
+  const auto report =
+      beside_matrix("u.txt",
+                    "[1700000000.1] [node:1:0] ucp_context.c:1071 UCX  WARN network device 'mlx5_9:1' is not "
+                    "available\n");
+  EXPECT_EQ(word(report.verdict), "unclear") << "it is named as not understood";
+}
+
+TEST(DoctorTexts, MutatedTextsNeverCrash) {
+  const std::string seeds[] = {
+      smi_query("P0", "98") + kMatrix,
+      "$ mlxlink -d mlx5_1 -c\nOperational Info\nState  : Active\nSpeed : 200G\nStatus Opcode : 34\nEffective Physical "
+      "Errors : 3\n",
+      "CA: n1 mlx5_0:\n  0xec0d9a03003d62be  4  1[  ] ==( 4X  25.78125 Gbps Active/  LinkUp)==>  2 17[  ] \"U1\" ( "
+      "Could be "
+      "53 Gbps)\n",
+      "Switch\t24 \"S-005442ba00003080\"\t# \"ISR9024\" base port 0\n[22]\t\"H-0008\"[1](8f)\t# \"n1 mlx5_0\" lid 4 "
+      "1xSDR\n",
+      "GPU: 0\n    BDF: 0000:0c:00.0\nLINK TYPE TABLE:\n     0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 SELF XGMI\n"
+      "0000:22:00.0 XGMI SELF\n",
+      "mx-smi  version: 2\n| 0  MetaX C550 | 0000:0f:00.0 | 0% |\n   GPU0 GPU1\nGPU0 X MX\nGPU1 MX X\n",
+      "| HL-SMI Version: 1 |\n|   0  HL-225  N/A  | 0000:4d:00.0  N/A |  3  |\n| N/A | 768MiB / 98304MiB | 0% |\n",
+      "index, pci.bus_id, pcie.link.width.current\n0, 00000000:01:00.0, 8\nSettings for e0:\n\tSupported link modes: "
+      "400000baseCR4/Full\n\tSpeed: 100000Mb/s\n",
+      "3: e0: <UP> mtu 1500\n    RX: bytes packets errors dropped\n    1 2 3 4\n> GPU 0: H100 (UUID: GPU-0)\n Link 0: "
+      "CRC "
+      "Errors: 9\n"};
+  const Folder folder;
+  std::uint32_t random = 7;
+  const auto below = [&random](std::size_t n) {
+    random = random * 1664525U + 1013904223U;
+    return n == 0 ? 0 : (random >> 8U) % n;
+  };
+  for (const auto& seed : seeds) {
+    for (unsigned round = 0; round < 40; ++round) {
+      auto text = seed;
+      for (unsigned i = 0; i < 4 && !text.empty(); ++i) {
+        const auto at = below(text.size());
+        switch (below(4)) {
+          case 0: text[at] = static_cast<char>(below(256)); break;
+          case 1: text.resize(at); break;
+          case 2: text.erase(at, 1 + below(20)); break;
+          default: text[at] = "0123456789-<>\"{}[]:,. \tX"[below(24)]; break;
+        }
+      }
+      const auto found = read_case(folder.write("t.txt", text));
+      if (!found) EXPECT_FALSE(found.status().message().empty());
+    }
+  }
 }
 
 }  // namespace

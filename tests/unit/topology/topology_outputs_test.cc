@@ -1,3 +1,4 @@
+// size: a sample of each kind of output, which most of these tests go through
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -226,6 +227,15 @@ TEST(Outputs, WhatWrapsAPasteIsTakenOff) {
     EXPECT_EQ(outputs[0].at(2), "t:2");
   }
   EXPECT_EQ(text::without_wrapping("> a\nb\n"), "> a\nb\n") << "not all lines have it";
+}
+
+// Else a verdict would be "ok" over what nobody has read.
+TEST(Outputs, WordsOfNobodyBehindAnOutputAreNamed) {
+  for (const auto& sample : kSamples) {
+    if (is_measurement(sample.kind)) continue;  // their readers say what they make of such lines
+    const auto kinds = kinds_of(std::string(sample.text) + "\nSome tool of ours 3.1\nit found 17 faults\n");
+    EXPECT_EQ(kinds, (std::vector<Kind>{sample.kind, Kind::unknown})) << sample.text;
+  }
 }
 
 TEST(Outputs, AMatrixSwallowsNothingThatIsNotIts) {
