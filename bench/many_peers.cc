@@ -157,6 +157,7 @@ struct Half {
   std::atomic<std::uint32_t> probes{0};
   std::atomic_flag device_atomics;
   engine::Mappings mappings;
+  engine::AnyReceives any{1};
   engine::Services services{
       .options = options,
       .runtime = runtime,
@@ -178,7 +179,8 @@ struct Half {
       .machine = machine,
       .probes = probes,
       .device_atomics = device_atomics,
-      .mappings = mappings};
+      .mappings = mappings,
+      .any = any};
   CopyTransport* transport = nullptr;
   std::unique_ptr<engine::Worker> worker;
 };

@@ -108,7 +108,7 @@ fairway_failure* fairway_communicator_failure(const fairway_communicator*);
 void fairway_failure_free(fairway_failure*);
 
 /* ---- operations ---- */
-#define FAIRWAY_OWN_TIMEOUT INT64_MIN /* the communicator's own, in place of an operation's or a message's; 0 has passed */
+#define FAIRWAY_OWN_TIMEOUT INT64_MIN /* of an operation or a message: the communicator's own; 0 has passed */
 typedef void (*fairway_combine)(void* into, const void* a, const void* b, size_t count, void* context);
 typedef struct {
   size_t struct_size;

@@ -125,7 +125,7 @@ enum class Operation : std::uint8_t { write, read, send, receive, fetch_add, com
 // A transfer to start. The operation says which members are used.
 struct Request {
   Operation operation = Operation::write;
-  PeerId peer = {};            // none, of a receive: any
+  PeerId peer = {};  // none, of a receive: any
   // write, read; send and receive take the local side of one Extent, or of a list: a message is the bytes of its pieces
   // in their order, on each side as it likes. A list has at most 1,024, of host memory; a receive's 64 MiB together.
   Layout layout = {};

@@ -11,7 +11,9 @@ namespace fairway::transport::host {
 // The writing end of a Direction. Owner: the worker.
 class RingWriter {
  public:
-  explicit RingWriter(Direction& to) : to_(to) {}
+  // `cells`, `bytes`: as if so many had been written and freed, so that a test need not write them.
+  explicit RingWriter(Direction& to, std::uint32_t cells = 0, std::uint32_t bytes = 0)
+      : to_(to), next_(cells), data_(bytes), freed_(cells), freed_bytes_(bytes) {}
 
   // Contiguous space for a record's payload; push() publishes both. Null: no room now.
   std::byte* payload(std::uint32_t size, bool answer);
@@ -28,15 +30,16 @@ class RingWriter {
   bool fits(std::uint32_t cells, std::uint32_t bytes);
   void publish(Cell& cell);
   Direction& to_;
-  std::uint32_t next_ = 0, data_ = 0;          // free-running
-  std::uint32_t payload_at_ = 0;               // of the payload that waits for push()
-  std::uint32_t freed_ = 0, freed_bytes_ = 0;  // as last read
+  std::uint32_t next_, data_;          // free-running
+  std::uint32_t payload_at_ = 0;       // of the payload that waits for push()
+  std::uint32_t freed_, freed_bytes_;  // as last read
 };
 
 // The reading end of a Direction. Owner: the worker.
 class RingReader {
  public:
-  explicit RingReader(Direction& from) : from_(from) {}
+  explicit RingReader(Direction& from, std::uint32_t cells = 0, std::uint32_t bytes = 0)  // as the writer's
+      : from_(from), next_(cells), data_(bytes), freed_(cells), freed_bytes_(bytes) {}
 
   [[nodiscard]] bool empty() const {
     return malformed_ || from_.cells[next_ % kCells].stamp.load(std::memory_order_seq_cst) != next_ + 1;
@@ -51,9 +54,9 @@ class RingReader {
 
  private:
   Direction& from_;
-  std::uint32_t next_ = 0;
-  std::uint32_t data_ = 0;  // end of the popped payloads
-  std::uint32_t freed_ = 0, freed_bytes_ = 0;
+  std::uint32_t next_;
+  std::uint32_t data_;  // end of the popped payloads
+  std::uint32_t freed_, freed_bytes_;
   bool answers_ = false;    // one was popped and not freed
   bool malformed_ = false;  // a record that no RingWriter writes
 };

@@ -212,12 +212,17 @@ TEST_P(AnyReceive, EndsAsOthersDo) {
   EXPECT_EQ(cancelled->far_side, Cancelled::Far::nothing);
   EXPECT_EQ(finish(unwanted).status.code(), ErrorCode::cancelled);
 
-  std::vector<std::byte> other(64);
-  const auto memory = here_->register_memory(other.data(), other.size(), Access::none);
-  ASSERT_TRUE(memory);
-  const auto into_other = here_->receive({}, 1, {memory->id, 0, 64});
-  EXPECT_TRUE(here_->deregister(*memory, kSoon));
-  EXPECT_EQ(finish(into_other).status.code(), ErrorCode::cancelled);
+  for (const bool waits : {false, true}) {
+    std::vector<std::byte> other(64);
+    const auto memory = here_->register_memory(other.data(), other.size(), Access::none);
+    ASSERT_TRUE(memory);
+    const auto into_other = here_->receive({}, 1, {memory->id, 0, 64});
+    if (waits) {
+      EXPECT_EQ(here_->explain(*into_other)->peer, "any") << "its workers have it by then";
+    }
+    EXPECT_TRUE(here_->deregister(*memory, kSoon));
+    EXPECT_EQ(finish(into_other).status.code(), ErrorCode::cancelled);
+  }
 
   send(0, 1, 7);  // none of them takes it
   EXPECT_EQ(finish(receive({}, 1, 0)).bytes, 64U);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -15,9 +16,16 @@ namespace fairway::transport::host {
 namespace {
 
 struct Ring {
-  std::unique_ptr<Direction> direction = std::make_unique<Direction>();
-  RingWriter writer{*direction};
-  RingReader reader{*direction};
+  explicit Ring(std::uint32_t cells = 0, std::uint32_t bytes = 0)
+      : direction(std::make_unique<Direction>()), writer(*direction, cells, bytes), reader(*direction, cells, bytes) {
+    direction->freed = cells;
+    direction->freed_bytes = bytes;
+    for (Cell& cell : direction->cells)  // of the lap before
+      if (cells != 0) cell.stamp = cells;
+  }
+  std::unique_ptr<Direction> direction;
+  RingWriter writer;
+  RingReader reader;
   Record popped;
   std::span<const std::byte> payload;
 
@@ -54,6 +62,35 @@ TEST(Ring, MessagesAreFreedSomeTogether) {
   ASSERT_TRUE(ring.message(8) && ring.pop());
   EXPECT_FALSE(ring.reader.free());
   EXPECT_EQ(ring.freed(), 16u);
+}
+
+// The byte positions pass 2^32 every 4 GiB, those of cells after four billion records: each record is there once,
+// whole.
+TEST(Ring, EachRecordIsThereOnceWhereThePositionsWrapAround) {
+  for (const std::uint32_t before : {1u, 100u, 255u, 1000u}) {
+    Ring ring(0u - before, 0u - 64 * before);
+    std::uint32_t sent = 0, got = 0;
+    const auto size_of = [](std::uint32_t number) { return 4 + number % 97 * 37; };
+    while (got < 3000) {
+      while (sent < 3000) {
+        Record record;
+        record.type = RecordType::message;
+        record.length = size_of(sent);
+        std::byte* const to = ring.writer.payload(record.length, false);
+        if (to == nullptr) break;
+        std::memset(to, static_cast<int>(sent % 251), record.length);
+        ASSERT_TRUE(ring.writer.push(record));
+        ++sent;
+      }
+      ASSERT_TRUE(ring.pop()) << got;
+      ASSERT_EQ(ring.payload.size(), size_of(got));
+      for (const std::byte each : ring.payload) ASSERT_EQ(each, static_cast<std::byte>(got % 251)) << got;
+      ++got;
+      if (got % 7 == 0) (void)ring.reader.free();
+    }
+    EXPECT_TRUE(ring.reader.empty());
+    EXPECT_FALSE(ring.reader.malformed());
+  }
 }
 
 TEST(Ring, LongMessagesAreFreedByTheirBytes) {
