@@ -7,7 +7,7 @@ help:
 	@echo 'make demo     build what users install and show it moving bytes'
 	@echo 'make test     build once and test: every label, 5,000 simulated seeds, one guest, the demo, the format; 12 minutes on two cores'
 	@echo '                LABEL=unit      only tests of this label, and only what they need is built'
-	@echo '                                (unit conformance process fault model rdma_vm gpu repository; iwarp: optional)'
+	@echo '                                (unit conformance process fault model net rdma_vm gpu repository; iwarp: optional)'
 	@echo '                MATCH=Stripe    only cases whose names match this regular expression'
 	@echo "                STAGE='asan'    these stages instead; a wrong name shows them all"
 	@echo 'make test-sanitized  AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer on what has threads'

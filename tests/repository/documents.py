@@ -1,6 +1,6 @@
 """What the documents point at exists: links to files and headings, and in README.md the commands and paths too. Its translations have
 its commands, links and figures, and each page of the tutorial has one in Chinese with the same code. What the plugin for NCCL reads of the environment is in its table, and the table has nothing else. The
-newest release of CHANGELOG.md is the version that is built; so is the version of the recipe for Spack, whose switches CMake has. The tutorial shows of its programs what they have."""
+newest release of CHANGELOG.md is the version that is built; CONTRIBUTING.md and `make help` name each label of tests; so is the version of the recipe for Spack, whose switches CMake has. The tutorial shows of its programs what they have."""
 
 import re
 
@@ -167,7 +167,22 @@ def wrong_recipe(root):
         yield f"{recipe.relative_to(root)}: CMake has no {switch}"
 
 
+def unnamed_labels(root):
+    """Each label that a test can have is one that CONTRIBUTING.md and `make help` name."""
+    made = root / "cmake/fairway_test.cmake"
+    if not made.exists():
+        return
+    labels = re.search(r"^set\(FAIRWAY_TEST_LABELS ([\w ]+)\)", made.read_text(), re.MULTILINE).group(1).split()
+    for path in ("CONTRIBUTING.md", "Makefile"):
+        text = (root / path).read_text()
+        told = re.search(r"The labels are (.*?)\.\s" if path.endswith(".md") else r"\(unit (.*?)\)", text, re.DOTALL)
+        for label in labels:
+            if not told or label not in re.findall(r"\w+", told.group(0)):
+                yield f"{path}: does not name the label {label} of cmake/fairway_test.cmake"
+
+
 def check(root):
+    yield from unnamed_labels(root)
     yield from wrong_recipe(root)
     yield from wrong_variables(root)
     yield from wrong_version(root)

@@ -228,6 +228,16 @@ class Documents(Checks):
         self.accepts(documents.check, files | {"CMakeLists.txt": "project(p VERSION 1.2.0 LANGUAGES CXX)\n"})
         self.refuses(documents.check, files | {"CMakeLists.txt": "project(p VERSION 1.1.0 LANGUAGES CXX)\n"}, "1.2.0")
 
+    def test_each_label_of_tests_is_named(self):
+        files = {
+            "cmake/fairway_test.cmake": "set(FAIRWAY_TEST_LABELS unit net)\n",
+            "CONTRIBUTING.md": "The labels are `unit`, `net` and\n`iwarp`. More.\n",
+            "Makefile": "\t@echo '(unit net repository; iwarp: optional)'\n",
+        }
+        self.accepts(documents.check, files)
+        for path in ("CONTRIBUTING.md", "Makefile"):
+            self.refuses(documents.check, files | {path: files[path].replace("net", "")}, f"{path}: does not name the label net")
+
     def test_commands_of_the_readme_must_exist(self):
         block = "```sh\nmake fly\nscripts/gone\n```\n"
         found = self.problems(documents.check, {"README.md": block, "Makefile": "demo:\n\ttrue\n"})
