@@ -1,4 +1,5 @@
 """Shows that every check of the repository can fail, by giving each a tree that it must refuse and one it must accept."""
+# size: each check of the repository is tried here, with a tree that it must accept and trees that it must refuse
 
 import importlib.machinery
 import importlib.util
