@@ -71,6 +71,12 @@ class Streams(unittest.TestCase):
         self.engine.read(back, self.remote[256 : 256 + 4096]).wait(60)
         self.assertEqual(self.gpu.read(back)[:256], bytes(range(256)))
 
+    def test_an_array_of_a_gpu_is_a_message_by_itself(self):
+        for call in (self.peer.send, self.peer.receive):
+            with self.assertRaisesRegex(fairway.Unsupported, "a GPU's by itself"):
+                call(1, [bytearray(8), self.part(64)])
+            self.assertTrue(call(1, [self.part(64)]).cancel().fenced)
+
     def test_memory_that_dlpack_does_not_lend_now_is_taken_by_the_older_interface(self):
         """As torch's tensors of a GPU that is not the current one."""
 
