@@ -200,7 +200,7 @@ class FAIRWAY_API Communicator {
   // launchers MASTER_ADDR: docs/collectives.md). Errors: of detect_ranks(), Engine::open() and create();
   // already_exists, another process is this rank; timed_out, which names the ranks that are missing; cancelled.
   static Result<Communicator> join(const JobOptions& options = {});
-  Communicator(Communicator&&) noexcept;
+  Communicator(Communicator&&) noexcept;  // what was moved from answers `closed` to every call
   Communicator& operator=(Communicator&&) noexcept;
   ~Communicator();  // releases its memory; other ranks that still need this one get an error
 

@@ -84,6 +84,9 @@ MUTANTS = [
     Mutant("a message of another call is taken", "src/collectives/lanes.h",
            "pair(peer).front().digest == call_digest_ && ", "", "process_collectives@Mismatch.*"),
     # Collectives on GPU memory.
+    Mutant("a Communicator that was moved from is used all the same", "src/collectives/communicator.cc",
+           "  if (state_ == nullptr) return State::moved();\n  return state_->run(operation);",
+           "  return state_->run(operation);", "unit_collectives@MovedFrom.*"),
     Mutant("a stream and its graphs share places", "src/collectives/gpu_plan.h",
            "bool operator==(const Source&) const = default;",
            "bool operator==(const Source& other) const { return stream == other.stream; }", "unit_collectives@GpuPlaces*"),
