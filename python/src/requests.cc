@@ -118,6 +118,15 @@ void pin(PyRequest& out, Local& local, py::handle object) {
   out.pins.objects.push_back(py::reinterpret_borrow<py::object>(object));
 }
 
+// Options of a message, which starts after no stream: what torch's has ahead for its memory ends before the call does.
+void read_message_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gpu) {
+  if (options.contains("stream") && !options["stream"].is_none())
+    raise(ErrorCode::invalid_argument,
+          "stream is an option of write and read: synchronize the stream before a send or receive");
+  if (on_gpu) py::module_::import("fairway.cuda").attr("_synchronize")(gpu);
+  read_options(out, options, false, -1);
+}
+
 // Where an array of a message lies in its region.
 Slice place_of(const Local& local) {
   const Runs runs = runs_of(local.shape);
@@ -154,7 +163,7 @@ void make_pieces(PyRequest& out, Session& session, const py::tuple& given, const
   else
     out.request.layout = std::span<const Extent>(extents->list);
   out.pins.holds.push_back(std::move(extents));
-  read_options(out, options, on_gpu, gpu);
+  read_message_options(out, options, on_gpu, gpu);
 }
 
 }  // namespace
@@ -291,7 +300,7 @@ PyRequest make_message(Operation operation, const PyPeer& peer, std::uint64_t ta
   }
   Local local = local_of(*peer.session, given_local, operation == Operation::receive);
   out.request.layout = Extent{place_of(local), {}};
-  read_options(out, options, local.on_gpu, local.gpu);
+  read_message_options(out, options, local.on_gpu, local.gpu);
   pin(out, local, given_local);
   return out;
 }

@@ -54,7 +54,8 @@ checksum compare a CRC-32C of what was read and what landed
 local_completion  of a send alone (Peer.send)
 priority 'bulk', 'normal' or 'urgent'
 stream   a CUDA stream (torch's, or its handle): no byte is read before what it has now, and what it is given later
-         waits for this transfer. GPU tensors of torch start after torch's current stream by themselves
+         waits for this transfer. GPU tensors of torch start after torch's current stream by themselves. Not of a send
+         or receive, whose call waits until torch's current stream has come so far
 queue    a Queue, from Engine.make_queue: its poll() and wait() alone give the Transfer when it is done
 callback called with the Transfer from Engine.poll or the event loop)";
 
