@@ -218,7 +218,7 @@ TEST(GpuMessage, WhoTakesOverAPlaceWaitsForTheOneBefore) {
     if (!rank.expect(rank.group.run({}), "a barrier of the hosts")) return;
     if (rank.is_idle(last)) return (void)rank.fail("did not wait");
     std::atomic_ref(*static_cast<std::uint32_t*>(word)).store(1);
-    if (!ends_well(rank, last) || !rank.is_idle(held)) return (void)rank.fail("afterwards");
+    if (!ends_well(rank, last) || !rank.synchronize(held)) return (void)rank.fail("afterwards");
     if (held_one.is_right()) (void)late.is_right();
   });
 }
