@@ -78,8 +78,9 @@ static int be_rank(void* number) {
     result = 0;
     goto out;
   }
-  if (fairway_communicator_run(group, &(fairway_collective){.struct_size = sizeof(fairway_collective)}, NULL) == 0)
-    goto out; /* a barrier without rank 2 cannot end well */
+  fairway_collective barrier;
+  fairway_collective_init(&barrier);
+  if (fairway_communicator_run(group, &barrier, NULL) == 0) goto out; /* without rank 2 it cannot end well */
   fairway_failure* failure = fairway_communicator_failure(group);
   if (failure == NULL) goto out;
   if (rank == 0) printf("rank %d is missed: %s\n", failure->rank, failure->text);

@@ -140,7 +140,7 @@ TEST(GpuStream, WhoTakesOverAPlaceWaitsForTheOneBefore) {
     if (!rank.expect(rank.group.run({}), "a barrier of the hosts")) return;
     if (rank.is_idle(last) || !late.is_right(0)) return (void)rank.fail("did not wait");
     std::atomic_ref(*static_cast<std::uint32_t*>(word)).store(1);
-    if (!rank.synchronize(last) || !rank.is_idle(held)) return (void)rank.fail("afterwards");
+    if (!rank.synchronize(last) || !rank.synchronize(held)) return (void)rank.fail("afterwards");
     if (!held_sum.is_right(1) || !late.is_right(1)) return;
     (void)rank.expect(rank.group.stream_status(), "afterwards");
   });
