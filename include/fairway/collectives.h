@@ -200,7 +200,7 @@ class FAIRWAY_API Communicator {
   // launchers MASTER_ADDR: docs/collectives.md). Errors: of detect_ranks(), Engine::open() and create();
   // already_exists, another process is this rank; timed_out, which names the ranks that are missing; cancelled.
   static Result<Communicator> join(const JobOptions& options = {});
-  Communicator(Communicator&&) noexcept;
+  Communicator(Communicator&&) noexcept;  // what was moved from answers `closed` to every call
   Communicator& operator=(Communicator&&) noexcept;
   ~Communicator();  // releases its memory; other ranks that still need this one get an error
 
@@ -244,7 +244,8 @@ class FAIRWAY_API Communicator {
   // undefined. Let the streams end before the communicator does, and launch no graph after it.
   Status stream_run(const Collective& operation, void* stream);
   // The same of messages, which only their two ranks call: a group travels at once. The pair's streams meet in the
-  // order of their first message, and the messages of a stream one after the other; both ranks name the same size.
+  // order of their first message, and the messages of a stream one after the other; both ranks name the same size. Of
+  // a pair with more than six streams in a direction both ranks have all these messages in the same order.
   Status stream_messages(std::span<const StreamMessage> group, void* stream, std::optional<Timeout> timeout = {});
   // Ok, or how an operation on a stream has failed, as far as this rank knows: look once the stream has ended, and with
   // Progress::caller now and then before, so that kernels end soon after a rank has died.

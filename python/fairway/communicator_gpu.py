@@ -105,8 +105,9 @@ class GpuCalls:
 
         Only the ranks that they are between call it. All messages of a call travel at once, so two ranks may send to each other;
         several to one rank, or from it, go one after the other. Both name arrays of the same size. The streams on which two ranks
-        have messages in one direction, and the graphs, are numbered by their first: up to six, in the same order on both. Keep the
-        arrays until the stream has come past. What goes wrong is told by stream_status(), as of operations.
+        have messages in one direction, and the graphs, are numbered by their first, in the same order on both. Graphs are up to six;
+        with more than six streams all these messages are in the same order on both. Keep the arrays until the stream has come past.
+        What goes wrong is told by stream_status(), as of operations.
         """
         group = []
         for what, array, rank in messages:

@@ -68,6 +68,13 @@ def _torch_has_gpus(torch):
     return _has_gpus
 
 
+def _synchronize(gpu):
+    """Waits until what torch's current stream of that GPU has by now is done: a message starts after no stream by itself."""
+    torch = sys.modules.get("torch")
+    if torch is not None and _torch_has_gpus(torch):
+        torch.cuda.current_stream(gpu).synchronize()
+
+
 def _record(stream, gpu):
     """An event on `stream`, or on torch's current stream of that GPU when it is None; None: there is nothing to wait for."""
     torch = sys.modules.get("torch")

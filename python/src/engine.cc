@@ -168,6 +168,14 @@ void bind_engine(py::module_& module) {
           "compare_swap(target, expected, desired, **options) -> Transfer\n\n"
           "Sets an 8-byte word of a peer's region if it is `expected`; wait() gives the value before.")
       .def(
+          "receive",
+          [](const PyEngine& e, Whole<std::uint64_t, "tag"> tag, py::handle into, py::handle peer,
+             const py::kwargs& options) {
+            const PeerId from = peer.is_none() ? PeerId{} : peer_id_of(e, peer);
+            return submit_one(make_message(Operation::receive, peer_of(e, from, ""), tag, into, options));
+          },
+          py::arg("tag"), py::arg("local"), py::arg("peer") = py::none(), kReceiveText)
+      .def(
           "submit",
           [](PyEngine& e, const py::object& given) {
             if (!py::isinstance<py::iterable>(given))

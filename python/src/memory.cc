@@ -153,7 +153,7 @@ py::object allocate(PyEngine& engine, std::uint64_t size_bytes, Access access) {
 Local local_of(Session& session, py::handle object, bool written) {
   const auto same_engine = [&](const Registration& registration) {
     if (registration.session().get() != &session)
-      raise(ErrorCode::invalid_argument, "the local region and the remote one are of different engines");
+      raise(ErrorCode::invalid_argument, "the local region was registered with another engine");
     registration.check_live();
   };
   if (is<PyRegion>(object)) {

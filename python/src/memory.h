@@ -23,6 +23,7 @@ struct PyPeer {
 };
 
 PyPeer peer_of(const PyEngine& engine, PeerId id, std::string name);
+PeerId peer_id_of(const PyEngine& engine, py::handle given);  // raises where it is no Peer of the engine's
 
 struct PyRegion {
   std::shared_ptr<Registration> registration;

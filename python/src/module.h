@@ -22,5 +22,6 @@ extern const char* const kEngineText;
 extern const char* const kOptionsText;
 extern const char* const kWriteText;
 extern const char* const kPagesText;
+extern const char* const kReceiveText;
 
 }  // namespace fairway::python

@@ -20,6 +20,15 @@ PyPeer peer_of(const PyEngine& engine, PeerId id, std::string name) {
   return {engine.session, engine.tracker, id, std::move(name)};
 }
 
+PeerId peer_id_of(const PyEngine& self, py::handle given) {
+  if (!is<PyPeer>(given))
+    raise(ErrorCode::invalid_argument,
+          std::string("peer is a Peer, from Engine.connect, not ") + Py_TYPE(given.ptr())->tp_name);
+  const auto& peer = as<PyPeer>(given);
+  if (peer.session != self.session) raise(ErrorCode::invalid_argument, "the peer is another engine's");
+  return peer.id;
+}
+
 void bind_peer(py::module_& module) {
   py::class_<PyPeer>(module, "Peer", "Another engine, in one of its lives: one that restarts is another Peer.")
       .def_readonly("name", &PyPeer::name, "as it was connected to, or as it names itself")
@@ -54,7 +63,8 @@ void bind_peer(py::module_& module) {
           },
           py::arg("tag"), py::arg("local"),
           "send(tag, local, **options) -> Transfer\n\n"
-          "Sends a contiguous array to the peer's receive of the same tag. Options as for Engine.write, but notify.\n"
+          "Sends a contiguous array, or a list of them one behind the other, to the peer's receive of the same tag.\n"
+          "Options as for Engine.write, but notify.\n"
           "With local_completion=True up to 8 KiB are complete once they are copied, received or not.")
       .def(
           "receive",
@@ -63,7 +73,9 @@ void bind_peer(py::module_& module) {
           },
           py::arg("tag"), py::arg("local"),
           "receive(tag, local, **options) -> Transfer\n\n"
-          "Receives into a contiguous array; wait() gives the message's bytes. In order for each (peer, tag).")
+          "Receives into a contiguous array, or into a list of them, which the message's bytes fill one by one; wait() "
+          "gives\n"
+          "the message's bytes. In order for each (peer, tag). Several arrays have 64 MiB together at the most.")
       .def(
           "explain",
           [](const PyPeer& p) {

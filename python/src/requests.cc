@@ -118,6 +118,54 @@ void pin(PyRequest& out, Local& local, py::handle object) {
   out.pins.objects.push_back(py::reinterpret_borrow<py::object>(object));
 }
 
+// Options of a message, which starts after no stream: what torch's has ahead for its memory ends before the call does.
+void read_message_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gpu) {
+  if (options.contains("stream") && !options["stream"].is_none())
+    raise(ErrorCode::invalid_argument,
+          "stream is an option of write and read: synchronize the stream before a send or receive");
+  if (on_gpu) py::module_::import("fairway.cuda").attr("_synchronize")(gpu);
+  read_options(out, options, false, -1);
+}
+
+// Where an array of a message lies in its region.
+Slice place_of(const Local& local) {
+  const Runs runs = runs_of(local.shape);
+  if (!runs.outer.empty())
+    raise(ErrorCode::invalid_argument,
+          "send and receive move contiguous arrays; this one is a strided view: give a list of its contiguous parts");
+  return {local.registration->region().id, runs.offset, runs.run};
+}
+
+// A message whose bytes are those of several arrays, in their order. `given`: kept from the caller's changes.
+void make_pieces(PyRequest& out, Session& session, const py::tuple& given, const py::kwargs& options) {
+  constexpr std::size_t kMost = 1024;  // Request::layout
+  const std::size_t count = given.size();
+  if (count == 0 || count > kMost)
+    raise(ErrorCode::invalid_argument,
+          "local is a list of " + std::to_string(count) + " arrays: a message has 1 to 1,024 of them");
+  if (count > 1 && !out.request.peer)
+    raise(ErrorCode::invalid_argument, "a receive of any peer takes one array: name the peer, or receive into one");
+  auto extents = std::make_shared<Extents>();
+  extents->list.reserve(count);
+  bool on_gpu = false;
+  int gpu = -1;
+  for (const py::handle item : given) {
+    Local local = local_of(session, item, out.request.operation == Operation::receive);
+    if (count > 1 && local.on_gpu)
+      raise(ErrorCode::unsupported, "the arrays of a list are of host memory: send and receive a GPU's by itself");
+    on_gpu = local.on_gpu;
+    gpu = local.gpu;
+    extents->list.push_back({place_of(local), {}});
+    pin(out, local, item);
+  }
+  if (count == 1)
+    out.request.layout = extents->list.front();
+  else
+    out.request.layout = std::span<const Extent>(extents->list);
+  out.pins.holds.push_back(std::move(extents));
+  read_message_options(out, options, on_gpu, gpu);
+}
+
 }  // namespace
 
 PyRequest make_move(Operation operation, py::handle given_local, py::handle given_remote, const py::kwargs& options) {
@@ -244,14 +292,15 @@ PyRequest make_extents(const std::string& operation, const py::sequence& given_l
 
 PyRequest make_message(Operation operation, const PyPeer& peer, std::uint64_t tag, py::handle given_local,
                        const py::kwargs& options) {
-  Local local = local_of(*peer.session, given_local, operation == Operation::receive);
-  const Runs runs = runs_of(local.shape);
-  if (!runs.outer.empty())
-    raise(ErrorCode::invalid_argument, "send and receive move contiguous arrays; this one is a strided view");
   PyRequest out = begin(operation, peer.tracker, peer.id);
   out.request.tag = tag;
-  out.request.layout = Extent{{local.registration->region().id, runs.offset, runs.run}, {}};
-  read_options(out, options, local.on_gpu, local.gpu);
+  if (PyList_Check(given_local.ptr()) != 0 || PyTuple_Check(given_local.ptr()) != 0) {
+    make_pieces(out, *peer.session, py::tuple(py::reinterpret_borrow<py::object>(given_local)), options);
+    return out;
+  }
+  Local local = local_of(*peer.session, given_local, operation == Operation::receive);
+  out.request.layout = Extent{place_of(local), {}};
+  read_message_options(out, options, local.on_gpu, local.gpu);
   pin(out, local, given_local);
   return out;
 }

@@ -51,10 +51,11 @@ after    a Transfer that must be visible first
 deadline seconds, as in end - now: past it it fails with DeadlineExceeded, once nothing can land any more. 0 or less has
          passed; None, or none given: no deadline
 checksum compare a CRC-32C of what was read and what landed
-local_completion  of a send alone (Engine.send)
+local_completion  of a send alone (Peer.send)
 priority 'bulk', 'normal' or 'urgent'
 stream   a CUDA stream (torch's, or its handle): no byte is read before what it has now, and what it is given later
-         waits for this transfer. GPU tensors of torch start after torch's current stream by themselves
+         waits for this transfer. GPU tensors of torch start after torch's current stream by themselves. Not of a send
+         or receive, whose call waits until torch's current stream has come so far
 queue    a Queue, from Engine.make_queue: its poll() and wait() alone give the Transfer when it is done
 callback called with the Transfer from Engine.poll or the event loop)";
 
@@ -67,5 +68,14 @@ Units are page_bytes unless given: the indexes are page numbers; with 1 they are
 registered memory. NumPy arrays of 64-bit integers are used as they lie, without a copy, and kept until it completes:
 do not change them before. Indexes that are negative, too large or would write a page twice are refused.
 Options as for write.)";
+
+const char* const kReceiveText =
+    R"(receive(tag, local, peer=None, **options) -> Transfer
+
+A message of any peer, or of that one, into the contiguous array `local`; wait() gives its bytes, and `peer` of the
+Transfer is whose it was.
+
+It keeps its place among the receives of each peer, and waits on when peers leave. At most 1,024 of any peer may wait
+for a message (QueueFull beyond). Options as for Engine.write, but notify, and of any peer without `after`.)";
 
 }  // namespace fairway::python

@@ -33,6 +33,7 @@ bool in_event_loop() {
 void Work::completed(std::size_t index, const Completion& completion, LetGo& over) {
   bytes += completion.bytes;
   old_value = completion.old_value;
+  peer = completion.peer;
   if (!completion.status) failed.push_back({index, completion.status});
   if (--left == 0 && !submitting) over.push_back(std::exchange(pins, {}));
 }

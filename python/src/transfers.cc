@@ -136,6 +136,15 @@ void bind_transfers(py::module_& module) {
           "add_done_callback(callback)\n\n"
           "Calls callback(transfer) from Engine.poll or the event loop, once it is done.")
       .def_property_readonly(
+          "peer",
+          [](const Transfer& t) -> py::object {
+            const Work& work = *t.work;
+            if (!work.peer) return py::none();
+            return py::cast(PyPeer{work.tracker->shared_session(), work.tracker, work.peer, ""});
+          },
+          "of a receive that is done: the Peer whose message it was. None: it is not done, it was of any peer and got "
+          "no message, or it is no receive")
+      .def_property_readonly(
           "polled", [](const Transfer& t) { return t.work->polled; },
           "started under asyncio, with a callback or a queue: Engine.poll, the loop or the queue's poll completes it")
       .def_property_readonly("engine_fd", [](const Transfer& t) { return t.work->tracker->session().engine().fd(); })

@@ -55,6 +55,7 @@ struct Work {
   bool atomic = false;
   std::uint64_t bytes = 0;
   std::uint64_t old_value = 0;
+  PeerId peer = {};  // Completion::peer
   std::vector<Failed> failed;
   Pins pins;
   std::vector<py::object> callbacks;

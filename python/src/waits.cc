@@ -76,15 +76,6 @@ void settle(PyEngine& self, Seconds timeout, Call call) {
                          : self.session->in_one([=, &engine] { return call(engine, whole); }));
 }
 
-PeerId peer_id_of(const PyEngine& self, py::handle given) {
-  if (!is<PyPeer>(given))
-    raise(ErrorCode::invalid_argument,
-          std::string("peer is a Peer, from Engine.connect, not ") + Py_TYPE(given.ptr())->tp_name);
-  const auto& peer = as<PyPeer>(given);
-  if (peer.session != self.session) raise(ErrorCode::invalid_argument, "the peer is another engine's");
-  return peer.id;
-}
-
 void flush(PyEngine& self, py::handle peer, Seconds timeout) {
   const PeerId id = peer_id_of(self, peer);
   settle(self, timeout, [id](Engine& engine, Timeout whole) { return engine.flush(id, whole); });

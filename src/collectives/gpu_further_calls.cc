@@ -17,6 +17,7 @@ namespace {
 constexpr const char* kFurtherNames[] = {"move", "i8",  "u8",   "i16", "u16", "i32",    "u32",    "i64",
                                          "u64",  "f16", "bf16", "f32", "f64", "f8e4m3", "f8e5m2", "messages"};
 
+constexpr std::uint32_t kFewSources = 2;  // of a pair's messages: so many cost no events
 constexpr auto kMessage = static_cast<CollectiveKind>(gpu::kMessageKind);
 
 // What each rank has for, and gets from, this one.
@@ -40,10 +41,12 @@ void fill_blocks(const Collective& call, unsigned rank, unsigned size, gpu::Furt
   made.sized = call.kind == CollectiveKind::all_to_allv ? 1 : 0;
 }
 
-std::uint64_t digest_of_message(unsigned from, unsigned to, std::uint64_t bytes) {
+// `nth`: of its source. Ranks that do not agree whose place it is by now find it out.
+std::uint64_t digest_of_message(unsigned from, unsigned to, std::uint64_t bytes, std::uint64_t nth) {
   Header header;
   header.kind = kMessage;
   header.count = bytes;
+  header.operation = nth;
   header.root = static_cast<std::int32_t>(from * gpu::kMostRanks + to);
   return digest_of(header);
 }
@@ -68,8 +71,20 @@ Status GpuFurther::load() {
   return on_.load(module_, names, kernels_);
 }
 
+GpuFurther::GpuFurther(GpuGroup& on, int rank, int size)
+    : on_(on),
+      rank_(rank),
+      size_(size),
+      sends_(static_cast<std::size_t>(size),
+             GpuPlaces(on.driver(), gpu::Places(gpu::Layout::kMessagePlaces, kFewSources),
+                       "messages from one rank to another go on")),
+      receives_(sends_) {}
+
 GpuFurther::~GpuFurther() {
-  on_.unload(module_);
+  std::vector<sys::cuda::Event> events;
+  for (const auto* const all : {&sends_, &receives_})
+    for (const GpuPlaces& places : *all) events.insert(events.end(), places.events().begin(), places.events().end());
+  on_.unload(module_, std::move(events));
 }
 
 Status GpuFurther::launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
@@ -101,24 +116,19 @@ Status GpuFurther::launch(const Collective& call, std::uint64_t digest, std::uin
 }
 
 Result<gpu::MessageCall> GpuFurther::message_of(const StreamMessage& message, std::uint64_t number, Timeout timeout,
-                                                const gpu::Source& source, unsigned& threads) {
+                                                const Source& source, sys::cuda::Stream stream, unsigned& threads) {
   const auto own = static_cast<unsigned>(rank_), peer = static_cast<unsigned>(message.peer);
   const unsigned from = message.receives ? peer : own, to = message.receives ? own : peer;
-  const int found = (message.receives ? receives_ : sends_)[peer].place_of(source).place;
-  if (found < 0)
-    return Status(
-        ErrorCode::resource_exhausted,
-        fmt::format("messages between two ranks go on {} streams and captures of each direction: make another "
-                    "communicator by split()",
-                    gpu::Layout::kMessagePlaces));
-  const auto place = static_cast<std::uint32_t>(found), id = gpu::Layout::message_id(from, to, place);
+  const auto found = places_of(message).place_of(source, stream);
+  if (!found) return found.status();
+  const std::uint32_t place = found->at, id = gpu::Layout::message_id(from, to, place);
   const gpu::Layout& layout = on_.layout();
   Collective call{.kind = kMessage, .count = message.size_bytes};
   call.input = message.receives ? nullptr : message.data;
   call.output = message.receives ? message.data : nullptr;
   gpu::MessageCall made = {};
   made.call = on_.call_at(gpu::Layout::told_of(own, from, to, place), call,
-                          digest_of_message(from, to, message.size_bytes), number, timeout);
+                          digest_of_message(from, to, message.size_bytes, found->nth), number, timeout);
   const gpu::Route route =
       gpu::message_route_of(layout.size, layout.message_of(from, to, place), message.size_bytes, on_.by_lines());
   made.call.place = gpu::Layout::kPlaces + id;
@@ -142,10 +152,8 @@ Status GpuFurther::start_messages(gpu::MessagesCall& all, unsigned threads, void
 // If they are more than a kernel has room for, it takes those of half the ranks: of two kernels in a row both ranks of
 // a message are in the same one, since that follows from the sum of their numbers; and so both are for the same of
 // several between two ranks. A rank whose messages are one kernel is only earlier with those of the second half.
-Status GpuFurther::launch_messages(std::span<const StreamMessage> group, std::uint64_t number, Timeout timeout,
-                                   void* stream) {
-  const auto source = on_.source_of(stream);
-  if (!source) return source.status();
+Status GpuFurther::enqueue_messages(std::span<const StreamMessage> group, std::uint64_t number, Timeout timeout,
+                                    const Source& source, sys::cuda::Stream stream) {
   std::vector<StreamMessage> left(group.begin(), group.end());
   std::vector<std::pair<gpu::MessagesCall, unsigned>> kernels;  // with their threads: none is started if one is refused
   while (!left.empty()) {
@@ -162,7 +170,7 @@ Status GpuFurther::launch_messages(std::span<const StreamMessage> group, std::ui
       unsigned threads = gpu::kRowLanes;
       for (const StreamMessage& one : now) {
         if ((one.peer + rank_) % size_ * kernels_of_now / size_ != half) continue;
-        const auto made = message_of(one, number, timeout, *source, threads);
+        const auto made = message_of(one, number, timeout, source, stream, threads);
         if (!made) return made.status();
         all.each[all.count++] = *made;
       }
@@ -173,6 +181,19 @@ Status GpuFurther::launch_messages(std::span<const StreamMessage> group, std::ui
   for (auto& [all, threads] : kernels)
     if (Status status = start_messages(all, threads, stream); !status) return status;
   return {};
+}
+
+Status GpuFurther::launch_messages(std::span<const StreamMessage> group, std::uint64_t number, Timeout timeout,
+                                   void* stream) {
+  const auto source = on_.source_of(stream);
+  if (!source) return source.status();
+  const sys::CurrentContext current(*on_.driver(), on_.context());
+  const auto on = static_cast<sys::cuda::Stream>(stream);
+  Status status = enqueue_messages(group, number, timeout, *source, on);
+  for (const StreamMessage& one : group)  // also of what was refused: it may have taken places
+    if (GpuPlaces& places = places_of(one); places.need_ends())
+      if (Status ends = places.ends_at(*source, on); status) status = std::move(ends);
+  return status;
 }
 
 }  // namespace fairway::collectives

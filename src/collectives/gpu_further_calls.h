@@ -26,15 +26,17 @@ class GpuFurther {
   Status launch_messages(std::span<const StreamMessage> group, std::uint64_t number, Timeout timeout, void* stream);
 
  private:
-  GpuFurther(GpuGroup& on, int rank, int size)
-      : on_(on),
-        rank_(rank),
-        size_(size),
-        sends_(static_cast<std::size_t>(size), gpu::Places(gpu::Layout::kMessagePlaces)),
-        receives_(sends_) {}
+  using Source = gpu::Source;
+
+  GpuFurther(GpuGroup& on, int rank, int size);
   Status load();
+  [[nodiscard]] GpuPlaces& places_of(const StreamMessage& message) {
+    return (message.receives ? receives_ : sends_)[static_cast<std::size_t>(message.peer)];
+  }
   Result<gpu::MessageCall> message_of(const StreamMessage& message, std::uint64_t number, Timeout timeout,
-                                      const gpu::Source& source, unsigned& threads);
+                                      const Source& source, sys::cuda::Stream stream, unsigned& threads);
+  Status enqueue_messages(std::span<const StreamMessage> group, std::uint64_t number, Timeout timeout,
+                          const Source& source, sys::cuda::Stream stream);
   Status start_messages(gpu::MessagesCall& all, unsigned threads, void* stream);
 
   GpuGroup& on_;
@@ -42,7 +44,7 @@ class GpuFurther {
   sys::cuda::Module module_ = nullptr;
   std::vector<sys::cuda::Function> kernels_;  // of what is moved, of each type, of messages
   // By rank: of messages to it, and from it.
-  std::vector<gpu::Places> sends_, receives_;
+  std::vector<GpuPlaces> sends_, receives_;
 };
 
 }  // namespace fairway::collectives

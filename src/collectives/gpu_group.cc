@@ -55,7 +55,7 @@ GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver
       size_(size),
       layout_(gpu::layout_of(size, messages)),
       in_turn_(in_turn),
-      places_(driver_),
+      places_(driver_, gpu::Places(), "a communicator serves"),
       told_of_file_(std::move(told)),
       mappings_(static_cast<std::size_t>(size)),
       closing_(std::make_unique<sys::CudaClosing>(driver_)) {}
@@ -85,10 +85,12 @@ GpuGroup::~GpuGroup() {
   });
 }
 
-void GpuGroup::unload(sys::cuda::Module from) const {
+void GpuGroup::unload(sys::cuda::Module from, std::vector<sys::cuda::Event> events) const {
   if (from == nullptr) return;
-  closing_->post([driver = driver_, context = context_, from] {
+  closing_->post([driver = driver_, context = context_, from, events = std::move(events)] {
     const CurrentContext current(*driver, context);
+    for (const sys::cuda::Event event : events)
+      if (event != nullptr) (*driver)->cuEventDestroy_v2(event);
     (*driver)->cuModuleUnload(from);
   });
 }
@@ -269,7 +271,7 @@ Result<gpu::Call> GpuGroup::call_of(const Collective& call, std::uint64_t digest
   const CurrentContext current(*driver_, context_);
   const auto place = places_.place_of(*source, static_cast<Stream>(stream));
   if (!place) return place.status();
-  return call_at(*place, call, digest, number, timeout);
+  return call_at(place->at, call, digest, number, timeout);
 }
 
 Status GpuGroup::ends_at(void* stream) {

@@ -66,7 +66,7 @@ class GpuGroup {
   // driver may wait for running kernels. The names' kernels come into `kernels`, in that order.
   Status load(sys::cuda::Module from, const std::vector<std::string>& names,
               std::vector<sys::cuda::Function>& kernels) const;
-  void unload(sys::cuda::Module from) const;
+  void unload(sys::cuda::Module from, std::vector<sys::cuda::Event> events) const;  // destroys these, too; null: none
   [[nodiscard]] const gpu::Layout& layout() const { return layout_; }
   [[nodiscard]] bool by_lines() const { return by_lines_; }
   // What the kernels of a call are told that read what the others have, and such a kernel. `combines`: call.blocks of

@@ -4,14 +4,13 @@
 
 namespace fairway::collectives {
 
-Result<std::uint32_t> GpuPlaces::place_of(const gpu::Source& source, sys::cuda::Stream stream) {
-  const auto [place, after] = places_.place_of(source);
+Result<GpuPlaces::Place> GpuPlaces::place_of(const gpu::Source& source, sys::cuda::Stream stream) {
+  const auto [place, after, nth] = places_.place_of(source);
   if (place < 0)
     return Status(ErrorCode::resource_exhausted,
-                  fmt::format("a communicator serves {} captures, and the streams beside them: set "
-                              "GpuOptions::graphs_in_turn where graphs are launched one after the other, or make "
-                              "another communicator by split()",
-                              gpu::Layout::kPlaces));
+                  fmt::format("{} {} captures, and the streams beside them: set GpuOptions::graphs_in_turn where "
+                              "graphs are launched one after the other, or make another communicator by split()",
+                              whose_, places_.most()));
   const auto at = static_cast<std::uint32_t>(place);
   const sys::CudaDriver& cu = *driver_;
   if (after) {
@@ -19,7 +18,7 @@ Result<std::uint32_t> GpuPlaces::place_of(const gpu::Source& source, sys::cuda::
         cu.check(cu->cuStreamWaitEvent(stream, ends_[at], 0), "waiting for the stream that had its place");
     if (!status) return status;
   }
-  return at;
+  return Place{at, nth};
 }
 
 Status GpuPlaces::ends_at(const gpu::Source& source, sys::cuda::Stream stream) {

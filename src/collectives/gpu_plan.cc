@@ -77,19 +77,19 @@ Places::Found Places::place_of(const Source& source) {
   if (const auto own = find(source)) {
     taken_[*own].used = calls_;
     taken_[*own].has_end = false;
-    return {static_cast<int>(*own), false};
+    return {static_cast<int>(*own), false, taken_[*own].nth};
   }
   if (taken_.size() < most_) {
-    taken_.push_back({source, calls_, false});
-    return {static_cast<int>(taken_.size()) - 1, false};
+    taken_.push_back({source, ++given_, calls_, false});
+    return {static_cast<int>(taken_.size()) - 1, false, given_};
   }
   // A graph is launched again and again, and could wait but once.
   auto oldest = taken_.end();
   for (auto at = taken_.begin(); at != taken_.end() && source.capture == 0; ++at)
     if (at->has_end && (oldest == taken_.end() || at->used < oldest->used)) oldest = at;
   if (oldest == taken_.end()) return {};
-  *oldest = {source, calls_, false};
-  return {static_cast<int>(oldest - taken_.begin()), true};
+  *oldest = {source, ++given_, calls_, false};
+  return {static_cast<int>(oldest - taken_.begin()), true, given_};
 }
 
 std::optional<std::size_t> Places::find(const Source& source) const {

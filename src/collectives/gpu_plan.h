@@ -80,30 +80,33 @@ struct Source {
 // Which places are taken, in the order of the first calls. One of a capture stays with it for as long as the
 // communicator lives: nobody tells when a graph is launched for the last time. A stream's is taken over once there is
 // no other: from the stream that was not used for longest, of those whose last operation can be waited for, which is
-// so once has_end() was called. Every rank comes to the same one.
+// so once has_end() was called. Every rank whose calls come in the same order comes to the same one.
 class Places {
  public:
-  explicit Places(std::uint32_t most = Layout::kPlaces) : most_(most) {}
+  // `few`: with up to so many nobody records ends.
+  explicit Places(std::uint32_t most = Layout::kPlaces, std::uint32_t few = 8) : most_(most), few_(few) {}
   struct Found {
-    int place = -1;      // -1: all are taken, none can be had
-    bool after = false;  // of another stream until now: what is enqueued waits for that one's end
+    int place = -1;         // -1: all are taken, none can be had
+    bool after = false;     // of another stream until now: what is enqueued waits for that one's end
+    std::uint64_t nth = 0;  // of all to whom a place was given, its owner; who comes again counts again
   };
   Found place_of(const Source& source);
+  [[nodiscard]] std::uint32_t most() const { return most_; }
   // Whether there are so many that who enqueues a stream's operation records its end. Programs with few streams, whose
   // operations that would make longer, never do.
-  [[nodiscard]] bool need_ends() const { return taken_.size() > kFew; }
+  [[nodiscard]] bool need_ends() const { return taken_.size() > few_; }
   [[nodiscard]] std::optional<std::size_t> find(const Source& source) const;
   void has_end(std::size_t place) { taken_[place].has_end = true; }  // its newest operation, of a stream
 
  private:
-  static constexpr std::size_t kFew = 8;
   struct Taken {
     Source source;
+    std::uint64_t nth = 0;
     std::uint64_t used = 0;  // by which of all calls
     bool has_end = false;
   };
-  std::uint32_t most_;
-  std::uint64_t calls_ = 0;
+  std::uint32_t most_, few_;
+  std::uint64_t calls_ = 0, given_ = 0;
   std::vector<Taken> taken_;
 };
 

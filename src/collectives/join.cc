@@ -219,6 +219,7 @@ Status Communicator::State::agree_on_links(const std::vector<Words>& words, Time
 }
 
 Result<Communicator> Communicator::grow(std::span<const std::string> added, const CommunicatorOptions& options) {
+  if (state_ == nullptr) return State::moved();
   if (Status status = check_options(options); !status) return status.with_context("CommunicatorOptions");
   if (Status status = state_->check_open(); !status) return status.with_context("grow");
   const Time deadline = after(Clock::now(), options.timeout);

@@ -11,6 +11,7 @@ namespace fairway {
 using namespace collectives;  // NOLINT(google-build-using-namespace)
 
 Result<Communicator> Communicator::split(int color, int key) {
+  if (state_ == nullptr) return State::moved();
   if (Status status = state_->check_open(); !status) return status.with_context("split");
   State& state = *state_;
   struct Choice {
@@ -47,6 +48,7 @@ Result<Communicator> Communicator::split(int color, int key) {
 }
 
 Result<Communicator> Communicator::shrink(std::span<const int> without) {
+  if (state_ == nullptr) return State::moved();
   if (Status status = state_->check_open(); !status) return status.with_context("shrink");
   State& state = *state_;
   Alive alive(static_cast<std::size_t>(size()), 1);

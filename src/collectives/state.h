@@ -50,6 +50,8 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
                                              collectives::Time deadline, State* parent = nullptr,
                                              const std::stop_token& stop = {});
 
+  static Status moved();  // of a Communicator that was moved from, which has no state
+
   // ---- operations (operations.cc) ----
   Status run(const Collective& call) override;
   Result<OperationId> start(const Collective& call);

@@ -27,6 +27,7 @@ bool go_together(const Collective& a, const Collective& b) {
 }  // namespace
 
 Status Communicator::run_all(std::span<const Collective> group) {
+  if (state_ == nullptr) return State::moved();
   for (const Collective& call : group)
     if (Status status = check(call, rank(), size()); !status) return status.with_context(to_string(call.kind));
   std::vector<std::byte> memory;

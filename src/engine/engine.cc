@@ -300,10 +300,12 @@ Result<TransferId> Engine::receive(PeerId peer, std::uint64_t tag, const Slice& 
 }
 Result<TransferId> Engine::send(PeerId peer, std::uint64_t tag, std::span<const Extent> from,
                                 const RequestOptions& options) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.submit({Operation::send, peer, from, {}, 0, 0, tag, options});
 }
 Result<TransferId> Engine::receive(PeerId peer, std::uint64_t tag, std::span<const Extent> into,
                                    const RequestOptions& options) {
+  if (state_ == nullptr) return moved();
   return state_->submissions.submit({Operation::receive, peer, into, {}, 0, 0, tag, options});
 }
 Result<Probed> Engine::probe(PeerId peer, std::uint64_t tag, Timeout timeout) {

@@ -166,11 +166,102 @@ TEST(GpuMessage, StreamsAndGraphsHavePlacesOfTheirOwn) {
     }
     if (!ends_well(rank, a) || !ends_well(rank, b)) return;
     if (!first.is_right() || !second.is_right() || !third.is_right()) return;
-    // A place is for one stream, and there is an end.
-    for (int i = 0; i < 4; ++i)
-      if (const GpuStream more = rank.stream(); !third.enqueue(more) || !ends_well(rank, more)) return;
-    const Status full = rank.group.stream_messages(third.group, rank.stream());
-    if (full.code() != ErrorCode::resource_exhausted) (void)rank.fail(full.to_string());
+  });
+}
+
+TEST_P(GpuMessages, GoOnAsManyStreamsAsOneLikes) {
+  run_gpu_ranks(GetParam(), 10min, [](GpuRank& rank) {
+    const int size = rank.group.size(), me = rank.group.rank();
+    std::vector<std::unique_ptr<Letters>> all;
+    std::vector<GpuStream> streams;
+    for (int i = 0; i < 25; ++i) {  // none waits for another but by a place that both have
+      const std::size_t bytes = i % 8 == 7 ? 300'000 : 40 + static_cast<std::size_t>(i);
+      streams.push_back(rank.stream());
+      all.push_back(std::make_unique<Letters>(rank));
+      all.back()->send((me + 1) % size, bytes, static_cast<std::size_t>(i));
+      all.back()->receive((me + size - 1) % size, bytes, static_cast<std::size_t>(i));
+      for (int k = 0; k < 3; ++k)
+        if (!all.back()->enqueue(streams.back())) return;
+      if (i % 3 == 0 && !all.front()->enqueue(streams.front())) return;  // one that is used all the time
+      if (i == 12 && !all[2]->enqueue(streams[2])) return;               // and one that comes back
+    }
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      if (!ends_well(rank, streams[i]) || !all[i]->is_right()) return;
+  });
+}
+
+// Its messages are behind all that the other had in flight, on this rank alone.
+TEST(GpuMessage, WhoTakesOverAPlaceWaitsForTheOneBefore) {
+  run_gpu_ranks(2, 10min, [](GpuRank& rank) {
+    const int me = rank.group.rank();
+    const auto letter = [&](Letters& one) { me == 0 ? one.send(1, 5000) : one.receive(0, 5000); };
+    Letters quick(rank), held_one(rank), late(rank);
+    for (Letters* const one : {&quick, &held_one, &late}) letter(*one);
+    const auto by_another = [&] {
+      const GpuStream stream = rank.stream();
+      return quick.enqueue(stream) && ends_well(rank, stream);
+    };
+    for (int i = 0; i < 2; ++i)
+      if (!by_another()) return;
+    const GpuStream held = rank.stream(), last = rank.stream();
+    void* word = nullptr;
+    rank.gpus.on(rank.gpu, [&] { return rank.gpus.driver()->cuMemHostAlloc(&word, 4, 3); });
+    *static_cast<std::uint32_t*>(word) = 0;
+    if (me == 0)
+      rank.gpus.on(rank.gpu, [&] {
+        return rank.gpus.driver()->cuStreamWaitValue32_v2(held, reinterpret_cast<sys::cuda::Address>(word), 1, 0);
+      });
+    if (!held_one.enqueue(held)) return;
+    for (int i = 3; i < 6; ++i)
+      if (!by_another()) return;
+    if (!late.enqueue(last)) return;  // the seventh: the oldest whose end is known is the held one
+    if (!rank.expect(rank.group.run({}), "a barrier of the hosts")) return;
+    if (rank.is_idle(last)) return (void)rank.fail("did not wait");
+    std::atomic_ref(*static_cast<std::uint32_t*>(word)).store(1);
+    if (!ends_well(rank, last) || !rank.synchronize(held)) return (void)rank.fail("afterwards");
+    if (held_one.is_right()) (void)late.is_right();
+  });
+}
+
+TEST(GpuMessage, ACaptureKeepsItsPlaceAndTheSeventhIsRefused) {
+  run_gpu_ranks(2, 10min, [](GpuRank& rank) {
+    const GpuStream stream = rank.stream();
+    Letters letters(rank);
+    rank.group.rank() == 0 ? letters.send(1, 9) : letters.receive(0, 9);
+    Graphs graphs(rank);
+    for (int i = 0; i < 6; ++i)
+      if (graphs.capture(stream, [&] { return letters.enqueue(stream); }) == nullptr)
+        return (void)rank.fail("no graph " + std::to_string(i));
+    const Status full = rank.group.stream_messages(letters.group, rank.stream());
+    if (full.code() != ErrorCode::resource_exhausted || full.message().find("go on 6 captures") == std::string::npos)
+      (void)rank.fail(full.to_string());
+  });
+}
+
+// The seventh stream takes over another place on either rank, whose order of messages differs: no message arrives as
+// another stream's of the same size.
+TEST(GpuMessage, RanksThatUseManyStreamsInDifferentOrdersAreTold) {
+  run_gpu_ranks(2, 10min, [](GpuRank& rank) {
+    const int me = rank.group.rank();
+    std::vector<GpuStream> streams;
+    Letters letter(rank);
+    me == 0 ? letter.send(1, 64) : letter.receive(0, 64);
+    for (int i = 0; i < 6; ++i) {
+      streams.push_back(rank.stream());
+      if (!letter.enqueue(streams.back()) || !ends_well(rank, streams.back())) return;
+    }
+    const std::size_t first = me == 0 ? 2 : 3;
+    for (const std::size_t i : {first, 5 - first})
+      if (!letter.enqueue(streams[i])) return;
+    for (const std::size_t i : {std::size_t{0}, std::size_t{1}, std::size_t{4}, std::size_t{5}})
+      if (!letter.enqueue(streams[i]) || !ends_well(rank, streams[i])) return;
+    if (!rank.expect(rank.group.run({}), "a barrier of the hosts")) return;
+    const GpuStream seventh = rank.stream();
+    if (!letter.enqueue(seventh) || !letter.enqueue(streams[first])) return;
+    if (!rank.synchronize(seventh) || !rank.synchronize(streams[first]))
+      return (void)rank.fail("the context is broken");
+    const Status status = rank.group.stream_status();
+    if (me == 1 && status.code() != ErrorCode::invalid_argument) (void)rank.fail("ends with " + status.to_string());
   });
 }
 

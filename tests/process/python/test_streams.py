@@ -6,7 +6,9 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 import unittest
+from unittest import mock
 
 import fairway
 from standin_gpu import Gpu
@@ -70,6 +72,24 @@ class Streams(unittest.TestCase):
         back = self.gpu.allocate(4096)
         self.engine.read(back, self.remote[256 : 256 + 4096]).wait(60)
         self.assertEqual(self.gpu.read(back)[:256], bytes(range(256)))
+
+    def test_an_array_of_a_gpu_is_a_message_by_itself(self):
+        for call in (self.peer.send, self.peer.receive):
+            with self.assertRaisesRegex(fairway.Unsupported, "a GPU's by itself"):
+                call(1, [bytearray(8), self.part(64)])
+            self.assertTrue(call(1, [self.part(64)]).cancel().fenced)
+
+    def test_a_message_of_a_gpus_array_waits_for_what_torchs_stream_has_ahead(self):
+        waited = []
+        torch = types.SimpleNamespace(cuda=types.SimpleNamespace(
+            is_available=lambda: True, current_stream=lambda gpu: types.SimpleNamespace(synchronize=lambda: waited.append(gpu))))
+        with mock.patch.dict(sys.modules, torch=torch), mock.patch("fairway.cuda._has_gpus", False):
+            for call in (self.peer.send, self.peer.receive):
+                self.assertTrue(call(1, self.part(64)).cancel().fenced)
+            self.assertTrue(self.peer.send(1, bytes(8)).cancel().fenced)
+        self.assertEqual(len(waited), 2)
+        with self.assertRaisesRegex(fairway.InvalidArgument, "stream is an option of write and read: synchronize"):
+            self.peer.send(1, self.part(64), stream=self.stream)
 
     def test_memory_that_dlpack_does_not_lend_now_is_taken_by_the_older_interface(self):
         """As torch's tensors of a GPU that is not the current one."""

@@ -164,6 +164,25 @@ TEST(GpuPlaces, AStreamTakesOverThePlaceOfOneThatCanBeWaitedFor) {
   for (int i = 0; i < 20; ++i) EXPECT_NE(use({400 + static_cast<unsigned>(i), 0}).place, pending.place) << i;
 }
 
+// Every owner has a number of its own, which two ranks compare.
+TEST(GpuPlaces, WhoGetsAPlaceIsNumberedAndWhoComesAgainCountsAgain) {
+  Places places(3, 0);
+  const auto use = [&](std::uint64_t stream) {
+    const Places::Found found = places.place_of({stream, 0});
+    places.has_end(*places.find({stream, 0}));
+    return std::pair(found.place, found.nth);
+  };
+  EXPECT_EQ(places.most(), 3u);
+  EXPECT_FALSE(places.need_ends());
+  EXPECT_EQ(use(7), std::pair(0, std::uint64_t{1}));
+  EXPECT_TRUE(places.need_ends());
+  EXPECT_EQ(use(8), std::pair(1, std::uint64_t{2}));
+  EXPECT_EQ(use(9), std::pair(2, std::uint64_t{3}));
+  EXPECT_EQ(use(7), std::pair(0, std::uint64_t{1}));
+  EXPECT_EQ(use(10), std::pair(1, std::uint64_t{4}));
+  EXPECT_EQ(use(8), std::pair(2, std::uint64_t{5}));
+}
+
 TEST(GpuRoute, FewBytesGoByUnitsManyByPieces) {
   for (const int size : {1, 2, 3, 8}) {
     const Layout layout = layout_of(size, true);

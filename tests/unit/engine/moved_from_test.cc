@@ -46,10 +46,16 @@ TEST(MovedFrom, EveryCallSaysThatItIsClosedAndTheOtherGoesOn) {
   is_told(gone.read(peer, Extent{}).status());
   is_told(gone.send(peer, 0, Slice{}).status());
   is_told(gone.receive(peer, 0, Slice{}).status());
+  is_told(gone.send(peer, 0, std::span<const Extent>{}).status());
+  is_told(gone.receive(peer, 0, std::span<const Extent>{}).status());
   is_told(gone.probe(peer, 0, patience).status());
   is_told(gone.fetch_add(peer, {}, 1).status());
   is_told(gone.compare_swap(peer, {}, 1, 2).status());
   is_told(gone.submit(std::array<Request, 1>(), ids).status);
+  is_told(gone.unmap(MappingId{}));
+  is_told(gone.stream_put(MappingId{}, StreamPut{}, nullptr));
+  is_told(gone.stream_wait_signal(StreamWait{}, nullptr));
+  is_told(gone.stream_wait(id, nullptr));
   is_told(gone.wait(id, patience).status());
   is_told(gone.wait_any(ids, patience).status());
   is_told(gone.wait_all(ids, completions, patience));
@@ -60,6 +66,10 @@ TEST(MovedFrom, EveryCallSaysThatItIsClosedAndTheOtherGoesOn) {
   is_told(gone.wait_notification(patience));
   is_told(gone.wait_counter(1, 1, patience));
   is_told(gone.make_counters(1).status());
+  is_told(gone.release_counters(CounterSpaceId{}));
+  is_told(gone.wait_notification(CounterSpaceId{}, patience));
+  is_told(gone.wait(QueueId{}, patience));
+  is_told(gone.end_queue(QueueId{}));
   is_told(gone.explain(Request{}).status());
   is_told(gone.explain(peer).status());
   is_told(gone.explain(id).status());
