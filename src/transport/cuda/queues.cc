@@ -42,9 +42,10 @@ Status Queues::set_up(bool scratch) {
   words_ = static_cast<Word*>(words);
   std::memset(words, 0, sizeof(Word) * kCount);
   if (scratch) {
-    const int made = cu->cuMemAlloc_v2(&scratch_, kScratch);
-    if (made != kSuccess) scratch_ = 0;
+    Address address = 0;
+    const int made = cu->cuMemAlloc_v2(&address, kScratch);
     if (refused_by_capture(made)) return cu.check(made, "allocating GPU memory");
+    if (made == kSuccess) scratch_ = reinterpret_cast<std::byte*>(address);
   }
   for_streams_.load(cu, queues_[kUrgent].stream, reinterpret_cast<std::byte*>(words_) + sizeof(std::uint64_t));
   if (const char* code = copy_kernel(); code != nullptr) {
@@ -75,7 +76,7 @@ Queues::~Queues() {
       cu->cuStreamSynchronize(queue.stream);
       cu->cuStreamDestroy_v2(queue.stream);
     }
-  if (scratch_ != 0) cu->cuMemFree_v2(scratch_);
+  if (scratch_ != nullptr) cu->cuMemFree_v2(reinterpret_cast<Address>(scratch_));
   for_streams_.unload();
   if (module_ != nullptr) cu->cuModuleUnload(module_);
   if (words_ != nullptr) cu->cuMemFreeHost(words_);

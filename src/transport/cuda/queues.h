@@ -54,9 +54,7 @@ class Queues {
   host::Mover::Readiness poll(const host::Mover::Ticket& ticket, std::string& why);
 
   // Empty: made without, or the device has no memory for it.
-  [[nodiscard]] std::span<std::byte> scratch() const {
-    return {reinterpret_cast<std::byte*>(scratch_), scratch_ == 0 ? 0 : kScratch};
-  }
+  [[nodiscard]] std::span<std::byte> scratch() const { return {scratch_, scratch_ == nullptr ? 0 : kScratch}; }
 
   // For the caller's streams; any thread.
   [[nodiscard]] const StreamKernels& for_streams() const { return for_streams_; }
@@ -93,7 +91,7 @@ class Queues {
       0;  // bits of the queues with copies behind their last word: a poll without any costs a compare
   std::uint32_t next_bulk_ = 0, next_waiting_ = 0;
   Word* words_ = nullptr;  // pinned
-  sys::cuda::Address scratch_ = 0;
+  std::byte* scratch_ = nullptr;
   StreamKernels for_streams_;
   sys::cuda::Module module_ = nullptr;
   sys::cuda::Function kernel_ = nullptr;
