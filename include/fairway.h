@@ -128,6 +128,7 @@ typedef struct {
   int32_t rdma_on_demand;
   uint8_t rdma_connection_manager;
   fairway_loopback* loopback;
+  uint8_t keep_links_awake; /* NVLinks sleep after 50 ms, see docs/cuda.md */
 } fairway_options;
 void fairway_options_init(fairway_options*); /* as every _init: for this header's size, see struct_size */
 

@@ -1,9 +1,11 @@
 #include "device_beside.cuh"
 #include "device_flags.cuh"
+#include "device_odd.cuh"
+#include "device_pauses.cuh"
 #include "device_run.cuh"
 
 // Kernels and streams that access another process's GPU directly, compared with NCCL in the same run (docs/cuda.md).
-//   device [--parts flags,shape,beside,signals,switch,graph,eager] [--to 1G] [--json FILE]
+//   device [--parts flags,shape,beside,signals,switch,graph,eager,odd,pauses] [--to 1G] [--json FILE]
 // Prints a table; FILE gets one JSON object per measurement. Buffers are poisoned before and every byte is compared
 // after.
 namespace {
@@ -301,6 +303,8 @@ struct Bench : Run {
     if (options.has("shape")) measure_shape(*this);
     if (options.has("beside")) measure_beside(*this);
     if (options.has("signals")) measure_signal_behind_copies(*this);
+    if (options.has("odd")) measure_odd(*this);
+    if (options.has("pauses")) measure_pauses(*this);
     if (options.has("switch")) measure_switch();
     if (options.has("eager")) measure_eager();
     if (options.has("graph")) measure_graph();
@@ -328,7 +332,7 @@ int main(int count, char** words) {
     if (name == "--json") options.json = words[i + 1];
   }
   if (count % 2 == 0 || options.to < (4u << 20)) {
-    std::fprintf(stderr, "device [--parts flags,shape,beside,signals,switch,graph,eager] [--to 4M or more] [--json FILE]\n");
+    std::fprintf(stderr, "device [--parts flags,shape,beside,signals,switch,graph,eager,odd,pauses] [--to 4M or more] [--json FILE]\n");
     return 2;
   }
   const pid_t asks = ::fork();  // CUDA must not start in this process, which forks later

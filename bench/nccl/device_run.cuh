@@ -14,7 +14,7 @@ namespace device {
 using pair::Side;
 
 struct Options {
-  std::string parts = "flags,shape,beside,signals,switch,graph,eager";
+  std::string parts = "flags,shape,beside,signals,switch,graph,eager,odd,pauses";
   std::size_t to = std::size_t{1} << 30;
   const char* json = nullptr;
   bool has(const char* part) const { return parts.find(part) != std::string::npos; }

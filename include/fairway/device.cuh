@@ -52,12 +52,48 @@ __device__ void copy_units(void* to, const void* from, std::uint64_t count, std:
   }
 }
 
-// Copies by the widest unit that fits both addresses, 16 bytes if they are equal modulo 16.
+// The 16 bytes that begin `apart` bytes within `low` and go on in `high`.
+__device__ inline uint4 cut_from(uint4 low, uint4 high, unsigned apart) {
+  unsigned all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  const bool by_two = (apart & 8) != 0, by_one = (apart & 4) != 0;
+#pragma unroll
+  for (unsigned i = 0; i < 6; ++i) all[i] = by_two ? all[i + 2] : all[i];
+#pragma unroll
+  for (unsigned i = 0; i < 5; ++i) all[i] = by_one ? all[i + 1] : all[i];
+  const unsigned bits = apart % 4 * 8;
+  return {__funnelshift_r(all[0], all[1], bits), __funnelshift_r(all[1], all[2], bits),
+          __funnelshift_r(all[2], all[3], bits), __funnelshift_r(all[3], all[4], bits)};
+}
+
+// As copy_units by 16 bytes, from places that do not begin at 16: each word that is read has a byte that is copied.
+template <unsigned kAtOnce>
+__device__ void copy_shifted(void* to, const void* from, std::uint64_t count, std::uint64_t at, std::uint64_t of) {
+  uint4* there = static_cast<uint4*>(to);
+  const auto apart = static_cast<unsigned>(reinterpret_cast<std::uint64_t>(from) % 16);
+  const uint4* here = reinterpret_cast<const uint4*>(static_cast<const unsigned char*>(from) - apart);
+  for (std::uint64_t i = at; i < count; i += kAtOnce * of) {
+    uint4 low[kAtOnce], high[kAtOnce];
+#pragma unroll
+    for (unsigned k = 0; k < kAtOnce; ++k)
+      if (i + k * of < count) {
+        low[k] = here[i + k * of];
+        high[k] = here[i + k * of + 1];
+      }
+#pragma unroll
+    for (unsigned k = 0; k < kAtOnce; ++k)
+      if (i + k * of < count) there[i + k * of] = cut_from(low[k], high[k], apart);
+  }
+}
+
+constexpr std::uint64_t kShiftFrom = 512;  // bytes: for fewer, those before and behind the words cost more
+
+// Copies 16 bytes at a time, but few bytes by the widest unit that fits both addresses.
 template <unsigned kAtOnce>
 __device__ void copy(void* to, const void* from, std::uint64_t length, std::uint64_t at, std::uint64_t of) {
   const std::uint64_t there = reinterpret_cast<std::uint64_t>(to), here = reinterpret_cast<std::uint64_t>(from);
   const std::uint64_t apart = there ^ here;
-  const std::uint64_t unit = apart % 16 == 0 ? 16 : apart % 8 == 0 ? 8 : apart % 4 == 0 ? 4 : apart % 2 == 0 ? 2 : 1;
+  const bool shifted = apart % 16 != 0 && length >= kShiftFrom;
+  const std::uint64_t unit = shifted || apart % 16 == 0 ? 16 : apart % 8 == 0 ? 8 : apart % 4 == 0 ? 4 : apart % 2 == 0 ? 2 : 1;
   std::uint64_t head = (unit - there % unit) % unit;
   if (head > length) head = length;
   const std::uint64_t count = (length - head) / unit, tail = head + count * unit;
@@ -65,7 +101,12 @@ __device__ void copy(void* to, const void* from, std::uint64_t length, std::uint
   const auto* source = static_cast<const unsigned char*>(from);
   for (std::uint64_t i = at; i < head; i += of) bytes[i] = source[i];
   switch (unit) {
-    case 16: copy_units<uint4, kAtOnce>(bytes + head, source + head, count, at, of); break;
+    case 16:
+      if (shifted)
+        copy_shifted<4>(bytes + head, source + head, count, at, of);
+      else
+        copy_units<uint4, kAtOnce>(bytes + head, source + head, count, at, of);
+      break;
     case 8: copy_units<std::uint64_t, 4>(bytes + head, source + head, count, at, of); break;
     case 4: copy_units<std::uint32_t, 4>(bytes + head, source + head, count, at, of); break;
     case 2: copy_units<std::uint16_t, 4>(bytes + head, source + head, count, at, of); break;

@@ -92,6 +92,10 @@ struct EngineOptions {
   bool prove_paths = true;
   // Do not map more of a peer's memory than its regions: shm uses only its ring, cuda is off and GPU memory is staged.
   bool strict_isolation = false;
+  // NVLinks fall asleep after 50 ms without traffic, and the first transfer after that takes 0.2 ms more. True: over
+  // each that this engine's transfers may take, 64 KiB of the peer's readable memory are read every 25 ms (with
+  // Progress::caller while it polls). One of the two sides is enough.
+  bool keep_links_awake = false;
   // Transports to use, by name. Empty: all that work here. "staged" instead of "cuda": GPU memory is staged through
   // host memory over the other transports.
   std::vector<std::string> transports = {};

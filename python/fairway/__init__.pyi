@@ -57,6 +57,7 @@ class Engine:
         unexpected_bytes_per_peer: int = 262144,
         prove_paths: bool = True,
         strict_isolation: bool = False,
+        keep_links_awake: bool = False,
     ) -> None: ...
     @property
     def address(self) -> str: ...

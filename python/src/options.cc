@@ -80,6 +80,7 @@ EngineOptions engine_options(const py::dict& given) {
   option(options, "unexpected_bytes_per_peer", to.unexpected_bytes_per_peer);
   option(options, "prove_paths", to.prove_paths);
   option(options, "strict_isolation", to.strict_isolation);
+  option(options, "keep_links_awake", to.keep_links_awake);
   option(options, "transports", to.transports);
   option(options, "interfaces", to.interfaces);
   option(options, "providers", to.providers);

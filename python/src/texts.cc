@@ -34,7 +34,7 @@ providers            of libfabric
 loopback             a Loopback that joins engines of this process
 peer_timeout, spin   seconds (2.0, 20e-6)
 max_transfers, max_regions, max_remote_regions, max_peers, max_counters,
-notifications_per_peer, unexpected_bytes_per_peer, prove_paths, strict_isolation, machine: as in fairway/options.h)";
+notifications_per_peer, unexpected_bytes_per_peer, prove_paths, strict_isolation, keep_links_awake, machine: as in fairway/options.h)";
 
 const char* const kWriteText =
     R"(write(local, remote, *, notify=None, after=None, deadline=None, checksum=False, local_completion=False, priority='normal', stream=None, queue=None, callback=None) -> Transfer

@@ -47,6 +47,8 @@ Status read_engine_options(const fairway_options* given, EngineOptions& out);
 Status read_remote(const fairway_remote_region* given, RemoteRegion& out);
 // The size of a request in the first version, which had no queue.
 inline constexpr std::size_t kFirstRequest = offsetof(fairway_request, queue);
+// Of the options in the first version.
+inline constexpr std::size_t kFirstOptions = offsetof(fairway_options, keep_links_awake);
 // Converts a request. `out` borrows what `given` points at. The caller still owns the data of its callback.
 Status read_request(const fairway_request& given, Request& out);
 // Ok when a struct of that size can be converted; otherwise "the struct fairway_x has 12 bytes ...".

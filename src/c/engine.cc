@@ -61,6 +61,7 @@ Status read_options(const fairway_options& in, EngineOptions& out) {
   out.rdma.partition = in.rdma_partition;
   out.rdma.mtu = in.rdma_mtu;
   out.rdma.connection_manager = in.rdma_connection_manager != 0;
+  out.keep_links_awake = in.keep_links_awake != 0;
   if (in.loopback != nullptr) out.loopback = in.loopback->meeting_place;
   return {};
 }
@@ -77,7 +78,7 @@ Status read_engine_options(const fairway_options* given, EngineOptions& out) {
   if (given == nullptr) return {};
   fairway_options in;
   fairway_options_init(&in);
-  if (Status status = read_struct(given, in); !status) return status;
+  if (Status status = read_struct(given, in, kFirstOptions); !status) return status;
   return read_options(in, out);
 }
 
@@ -120,6 +121,7 @@ FAIRWAY_API void fairway_options_init(fairway_options* out) {
   out->peer_timeout_ms = static_cast<uint64_t>(defaults.peer_timeout.count());
   out->prove_paths = defaults.prove_paths;
   out->strict_isolation = defaults.strict_isolation;
+  out->keep_links_awake = defaults.keep_links_awake;
   out->rdma_gid_index = defaults.rdma.gid_index;
   out->rdma_queue_pairs = defaults.rdma.queue_pairs;
   out->rdma_service_level = defaults.rdma.service_level;

@@ -139,6 +139,7 @@ Result<Engine> EngineAccess::open(const EngineOptions& options, bool short_path)
                                            options.interfaces,
                                            options.rdma,
                                            options.providers,
+                                           options.keep_links_awake,
                                            {}},
                                           regions, runtime);
       },

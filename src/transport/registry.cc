@@ -80,7 +80,8 @@ Result<std::vector<std::unique_ptr<Transport>>> open_transports(const RegistryOp
     transports.push_back(open_loopback_transport(options.loopback, regions, runtime));
   if (wanted("shm"))
     add(false, open_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
-  if (wanted("cuda")) add(false, open_cuda_transport(regions, runtime, options.strict_isolation));
+  if (wanted("cuda"))
+    add(false, open_cuda_transport(regions, runtime, options.strict_isolation, options.keep_links_awake));
   if (options.names.empty() ? options.strict_isolation : wanted("staged"))  // it opens nothing of a peer's
     add(false, open_staging_transport(regions, runtime));
   if (wanted("verbs"))

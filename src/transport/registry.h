@@ -28,6 +28,7 @@ struct RegistryOptions {
   std::vector<std::string> interfaces;  // that sockets may use; empty: all
   RdmaOptions rdma;
   std::vector<std::string> providers;  // of libfabric that may be used; empty: those for NICs that only it serves
+  bool keep_links_awake = false;       // between GPUs
   std::vector<OtherTransport> others;  // ranked before this library's own
 };
 

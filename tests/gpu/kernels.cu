@@ -23,7 +23,7 @@ constexpr std::uint64_t kLong = 20'000'000'000;  // nanoseconds that no wait of 
     }                                                                         \
   } while (0)
 
-enum class By : int { thread, warp, block };
+enum class By : int { thread, warp, block, grid };
 
 __global__ void put_once(By by, unsigned char* to, const unsigned char* from, std::uint64_t length, dev::Word* word,
                          dev::Word value) {
@@ -44,6 +44,7 @@ __global__ void put_once(By by, unsigned char* to, const unsigned char* from, st
       dev::put<dev::Block>(to, from, length);
       dev::signal_set<dev::Block>(word, value);
       return;
+    case By::grid: return;  // by put_by_grid_once
   }
 }
 __global__ void wait_once(const dev::Word* word, dev::Word value, std::uint64_t nanoseconds,
@@ -52,22 +53,34 @@ __global__ void wait_once(const dev::Word* word, dev::Word value, std::uint64_t 
   if (threadIdx.x == 0) *came = seen ? 1 : 2;
 }
 
+__global__ void put_by_grid_once(unsigned char* to, const unsigned char* from, std::uint64_t length) {
+  dev::put_by_grid(to, from, length);
+}
+__global__ void set_once(dev::Word* word, dev::Word value) {
+  dev::signal_set<dev::Block>(word, value);
+}
+
 // Rank 0 puts, rank 1 looks at what came and at what must not have changed.
 int PutsOfEveryPlaceAndLengthLandWholeAndNothingBeside(Side& side) {
   side.open(kBytes, fairway::Progress::threads);
   constexpr std::uint64_t kGuard = 64, kRoom = 40000;
   std::uint64_t turn = 0;
   std::vector<unsigned char> seen(kRoom + 2 * kGuard);
-  for (const By by : {By::thread, By::warp, By::block})
-    for (const std::uint64_t length : {0, 1, 7, 15, 16, 33, 255, 4096, 4099, 33333})
-      for (const std::uint64_t to : {0, 1, 2, 4, 8, 15})
-        for (const std::uint64_t from : {0, 1, 3, 4, 8}) {
-          if (by != By::block && length > 4099) continue;
+  for (const By by : {By::thread, By::warp, By::block, By::grid})
+    for (const std::uint64_t length : {0, 1, 7, 15, 16, 33, 255, 511, 512, 4096, 4099, 33333})
+      for (std::uint64_t to = 0; to < 16; ++to)
+        for (const std::uint64_t from : {0, 1, 3, 4, 8, 14}) {
+          if ((by == By::thread || by == By::warp) && length > 4099) continue;
           ++turn;
           if (side.rank == 0) {
             pair::fill<<<16, 256, 0, side.stream>>>(side.source + from, length, turn, nullptr);
-            put_once<<<1, 256, 0, side.stream>>>(by, reinterpret_cast<unsigned char*>(side.there.address) + kGuard + to,
-                                                 side.source + from, length, side.word_there(0), turn);
+            auto* const there = reinterpret_cast<unsigned char*>(side.there.address) + kGuard + to;
+            if (by == By::grid) {
+              put_by_grid_once<<<4, 256, 0, side.stream>>>(there, side.source + from, length);
+              set_once<<<1, 32, 0, side.stream>>>(side.word_there(0), turn);
+            } else {
+              put_once<<<1, 256, 0, side.stream>>>(by, there, side.source + from, length, side.word_there(0), turn);
+            }
             CUDA_CHECK(cudaStreamSynchronize(side.stream));
           } else {
             wait_once<<<1, 32, 0, side.stream>>>(side.word(0), turn, kLong, nullptr, side.outcome);

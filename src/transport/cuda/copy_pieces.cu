@@ -1,3 +1,5 @@
+#include "fairway/device.cuh"
+
 // Copies a list of pieces that lie anywhere.
 
 struct Piece {
@@ -7,6 +9,8 @@ struct Piece {
 };
 
 namespace {
+
+using fairway::device::detail::cut_from;
 
 constexpr unsigned kLanes = 32, kAtOnce = 8, kAll = 0xffffffff;
 
@@ -21,19 +25,6 @@ __device__ void copy_words(uint4* to, const uint4* from, unsigned long long coun
     for (unsigned k = 0; k < kAtOnce; ++k) __stcs(to + i + k * kLanes, part[k]);
   }
   for (; i < count; i += kLanes) to[i] = from[i];
-}
-
-// What begins `apart` bytes within `low`, and goes on in `high`.
-__device__ uint4 cut_from(uint4 low, uint4 high, unsigned apart) {
-  unsigned all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-  const bool by_two = (apart & 8) != 0, by_one = (apart & 4) != 0;
-#pragma unroll
-  for (unsigned i = 0; i < 6; ++i) all[i] = by_two ? all[i + 2] : all[i];
-#pragma unroll
-  for (unsigned i = 0; i < 5; ++i) all[i] = by_one ? all[i + 1] : all[i];
-  const unsigned bits = apart % 4 * 8;
-  return {__funnelshift_r(all[0], all[1], bits), __funnelshift_r(all[1], all[2], bits),
-          __funnelshift_r(all[2], all[3], bits), __funnelshift_r(all[3], all[4], bits)};
 }
 
 __device__ uint4 from_lane(uint4 word, unsigned lane) {

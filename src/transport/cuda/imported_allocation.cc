@@ -158,6 +158,13 @@ Status ImportedAllocation::import_files() {
   return {};
 }
 
+// Only NVLink has atomics between GPUs.
+bool ImportedAllocation::by_nvlink(int device) const {
+  const View& open = view(device);
+  return open.state.load(std::memory_order_acquire) == State::ready && open.atomics &&
+         devices_->uuid(device) != handle_.device;
+}
+
 // Why a device's path to it was not tested; empty: all were, or it is local to the device.
 std::string ImportedAllocation::why_unproven() const {
   for (const View& view : views_)

@@ -34,6 +34,8 @@ class ImportedAllocation final : public host::Mover::Imported {
   const Handle& handle() const { return handle_; }
   [[nodiscard]] bool ours() const { return ours_; }  // an allocation of this process itself
   View& view(int device) { return views_[static_cast<std::size_t>(device)]; }
+  const View& view(int device) const { return views_[static_cast<std::size_t>(device)]; }
+  bool by_nvlink(int device) const;  // whether it is open on that device, which reaches it over NVLink
   void give(sys::Fd file, const std::string& why_none);
   [[nodiscard]] bool wants_file() const { return !ours_ && handle_.by == Export::file && !given_; }
   void open(int device);  // on the janitor

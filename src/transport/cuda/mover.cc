@@ -12,8 +12,6 @@
 namespace fairway::transport::cuda {
 namespace {
 
-using State = ImportedAllocation::State;
-
 // Most bytes queued at once: a few milliseconds' worth, since a peer that deregisters memory waits for them.
 constexpr std::uint64_t kQueuedBetweenDevices = std::uint64_t{1} << 30;
 constexpr std::uint64_t kQueuedWithHost = std::uint64_t{192} << 20;
@@ -45,8 +43,9 @@ ProcessToken own_process(Runtime& runtime) {
 
 }  // namespace
 
-CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
-    : devices_(std::make_shared<Devices>(driver)),
+CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver, bool keep_awake)
+    : keep_awake_(keep_awake),
+      devices_(std::make_shared<Devices>(driver)),
       proofs_(std::make_shared<Proofs>(devices_)),
       exporter_(devices_, own_process(runtime)),
       gates_(std::make_shared<Gates>(devices_)),
@@ -284,7 +283,7 @@ void CudaMover::make_queues(int device) {
     gates_->prepare(device);
     (void)end_words_->prepare();  // if it fails, take() finds no word
   }
-  auto queues = Queues::make(*devices_, device);
+  auto queues = Queues::make(*devices_, device, keep_awake_);
   const bool later = queues.status().code() == ErrorCode::queue_full;
   if (queues)
     ready.queues = std::move(*queues);
@@ -304,10 +303,6 @@ void CudaMover::open_view(const std::shared_ptr<ImportedAllocation>& imported, i
   if (posted) return;
   view.why = posted.message();
   view.state.store(State::refused, std::memory_order_release);
-}
-
-std::string CudaMover::path_description(const Mover::Imported& imported) const {
-  return static_cast<const ImportedAllocation&>(imported).path_description();
 }
 
 // A kernel has some hundred warps; each copies one piece at a time.

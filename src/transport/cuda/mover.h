@@ -23,9 +23,11 @@ namespace fairway::transport::cuda {
 //   mover.cc          copies, for transfers; threads and ends
 //   mover_staging.cc  copies for staging
 //   mover_views.cc    views for kernels, work for the user's streams
+//   mover_awake.cc    NVLinks that must not fall asleep
 class CudaMover final : public host::Mover {
  public:
-  CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver);
+  // `keep_awake`: NVLinks to peers' GPUs, see waking().
+  CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver, bool keep_awake = false);
   ~CudaMover() override;
 
   Status attach(Task& task) override;
@@ -43,7 +45,10 @@ class CudaMover final : public host::Mover {
   bool wants_file(const Mover::Imported& imported) const override;
   void give_file(Mover::Imported& imported, sys::Fd file, const std::string& why_none) override;
   Readiness path(RegionId local, Mover::Imported* imported, const Use& use, Path& out, std::string& why) override;
-  std::string path_description(const Mover::Imported& imported) const override;
+  std::string path_description(const Mover::Imported& imported, bool touched) const override;
+  bool keeps_awake() const override { return keep_awake_; }
+  std::uint32_t device_count() const override { return static_cast<std::uint32_t>(ready_.size()); }
+  std::optional<Waking> waking(const Mover::Imported& imported, std::uint32_t device) const override;
 
   std::uint64_t part(const Path& path, std::uint64_t length, std::uint64_t count) const override;
   std::span<Copy> list(const Path& path) override { return ready_[path.device].queues->list(); }
@@ -61,8 +66,9 @@ class CudaMover final : public host::Mover {
                  std::string& why) override;
 
  private:
+  using State = ImportedAllocation::State;
   struct Device {
-    std::atomic<ImportedAllocation::State> state{ImportedAllocation::State::unopened};
+    std::atomic<State> state{State::unopened};
     std::unique_ptr<Queues> queues;
     std::string why;
   };
@@ -86,6 +92,7 @@ class CudaMover final : public host::Mover {
   void open_view(const std::shared_ptr<ImportedAllocation>& imported, int device);
   std::shared_ptr<ImportedAllocation> held(const Mover::Imported& imported) const;
 
+  const bool keep_awake_;
   std::shared_ptr<Devices> devices_;
   std::shared_ptr<Proofs> proofs_;
   Exporter exporter_;

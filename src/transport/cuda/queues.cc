@@ -18,15 +18,15 @@ constexpr std::uint32_t kLooksPerQuery = 1 << 16;  // looks at a word before the
 
 }  // namespace
 
-Result<std::unique_ptr<Queues>> Queues::make(Devices& devices, int device) {
+Result<std::unique_ptr<Queues>> Queues::make(Devices& devices, int device, bool scratch) {
   const auto context = devices.use(device);
   if (!context) return context.status();
   std::unique_ptr<Queues> queues(new Queues(devices, device, *context));
-  if (Status status = queues->set_up(); !status) return status;
+  if (Status status = queues->set_up(scratch); !status) return status;
   return queues;
 }
 
-Status Queues::set_up() {
+Status Queues::set_up(bool scratch) {
   const CudaDriver& cu = devices_.driver();
   const Current current(cu, context_);
   for (std::uint32_t i = 0; i < kCount; ++i)
@@ -41,6 +41,12 @@ Status Queues::set_up() {
   if (!status) return status;
   words_ = static_cast<Word*>(words);
   std::memset(words, 0, sizeof(Word) * kCount);
+  if (scratch) {
+    Address address = 0;
+    const int made = cu->cuMemAlloc_v2(&address, kScratch);
+    if (refused_by_capture(made)) return cu.check(made, "allocating GPU memory");
+    if (made == kSuccess) scratch_ = reinterpret_cast<std::byte*>(address);
+  }
   for_streams_.load(cu, queues_[kUrgent].stream, reinterpret_cast<std::byte*>(words_) + sizeof(std::uint64_t));
   if (const char* code = copy_kernel(); code != nullptr) {
     // Without it pages go one by one, so it is no failure.
@@ -70,6 +76,7 @@ Queues::~Queues() {
       cu->cuStreamSynchronize(queue.stream);
       cu->cuStreamDestroy_v2(queue.stream);
     }
+  if (scratch_ != nullptr) cu->cuMemFree_v2(reinterpret_cast<Address>(scratch_));
   for_streams_.unload();
   if (module_ != nullptr) cu->cuModuleUnload(module_);
   if (words_ != nullptr) cu->cuMemFreeHost(words_);

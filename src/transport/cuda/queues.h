@@ -29,7 +29,10 @@ class Queues {
   static constexpr std::size_t kKernelFrom = 8;  // copies: for fewer, calls of the copy engines cost less
   static constexpr std::size_t kBatchFrom = 2;   // copies: from here on one batch call
 
-  static Result<std::unique_ptr<Queues>> make(Devices& devices, int device);
+  static constexpr std::size_t kScratch = 64 * 1024;  // each 256 bytes of addresses use another NVLink
+
+  // `scratch`: with memory on the device that a read may overwrite.
+  static Result<std::unique_ptr<Queues>> make(Devices& devices, int device, bool scratch = false);
   ~Queues();
   Queues(const Queues&) = delete;
   Queues& operator=(const Queues&) = delete;
@@ -50,6 +53,9 @@ class Queues {
   }
   host::Mover::Readiness poll(const host::Mover::Ticket& ticket, std::string& why);
 
+  // Empty: made without, or the device has no memory for it.
+  [[nodiscard]] std::span<std::byte> scratch() const { return {scratch_, scratch_ == nullptr ? 0 : kScratch}; }
+
   // For the caller's streams; any thread.
   [[nodiscard]] const StreamKernels& for_streams() const { return for_streams_; }
 
@@ -64,7 +70,7 @@ class Queues {
   };
   Queues(Devices& devices, int device, sys::cuda::Context context)
       : devices_(devices), device_(device), context_(context) {}
-  Status set_up();
+  Status set_up(bool scratch);
   void mark();  // writes the word behind the last copy of each queue that has copies behind its last one
   // `queued`: some copy was queued, even if a later one failed.
   Status copy_each(Queue& queue, std::span<const host::Mover::Copy> copies, std::size_t from, bool& queued);
@@ -85,6 +91,7 @@ class Queues {
       0;  // bits of the queues with copies behind their last word: a poll without any costs a compare
   std::uint32_t next_bulk_ = 0, next_waiting_ = 0;
   Word* words_ = nullptr;  // pinned
+  std::byte* scratch_ = nullptr;
   StreamKernels for_streams_;
   sys::cuda::Module module_ = nullptr;
   sys::cuda::Function kernel_ = nullptr;

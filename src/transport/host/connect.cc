@@ -85,6 +85,7 @@ void HostTransport::link_is_up(Link& link) {
   link.deadline = kNever;
   link.up_since = runtime_.clock.now();
   link.stuck_reported = false;
+  if (mover_ && mover_->keeps_awake()) wake_links_at_ = kPollAgain;
   peers_[link.peer].was_up = true;
   Event& event = events_.add(EventKind::link_up);
   event.link = link.id;

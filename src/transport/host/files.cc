@@ -45,7 +45,7 @@ Reach HostTransport::reach(LinkId, std::uint64_t local_handle, std::uint64_t rem
   std::string why;
   const Reach reach =
       mover_ && !both_are_host_memory(local_handle, *import) ? reach_by_mover(local_handle, *import, why) : Reach::yes;
-  if (path != nullptr) *path = reach == Reach::no ? why : describe_path(import->extra);
+  if (path != nullptr) *path = reach == Reach::no ? why : describe_path(*import);
   return reach;
 }
 

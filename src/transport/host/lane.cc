@@ -122,7 +122,8 @@ bool Lane::nudged() {
 
 bool Lane::queued(std::uint64_t local_handle) const {
   return std::any_of(batches_.begin(), batches_.end(), [&](const Batch& batch) {
-    return !batch.over && flights_[batch.flight].command.slice.local_handle == local_handle;
+    return !batch.over && batch.flight != kNoFlight &&
+           flights_[batch.flight].command.slice.local_handle == local_handle;
   });
 }
 

@@ -63,6 +63,10 @@ class Lane {
   [[nodiscard]] bool queued() const { return !batches_.empty(); }  // a device has copies queued
   [[nodiscard]] bool queued(std::uint64_t local_handle) const;
 
+  // Reads some bytes of the peer's region, which wakes a link between devices. False: the region may not be read.
+  bool read_to_wake(RegionId id, const Remote& remote, const Mover::Waking& waking);
+  [[nodiscard]] bool reads_to_wake() const;  // such a read is not over
+
   void cancel(SliceToken token);
   void stop_memory(std::uint64_t local_handle);  // stops using that memory: its slices end
   void fail(Status why);                         // link_down, once
@@ -98,8 +102,9 @@ class Lane {
     std::byte* local = nullptr;  // of a get
     std::uint32_t length = 0;
   };
-  struct Batch {  // copies queued on a device together
-    std::uint32_t flight = 0;
+  static constexpr std::uint32_t kNoFlight = ~std::uint32_t{0};
+  struct Batch {                       // copies queued on a device together
+    std::uint32_t flight = kNoFlight;  // none: a read to wake a link
     Mover::Ticket ticket;
     std::uint64_t bytes = 0;
     bool over = false;
@@ -143,6 +148,7 @@ class Lane {
   ErrorCode copy_by_cma(std::byte* there, std::byte* here, std::uint64_t length, bool read);
   Status start(Flight& flight, Batch batch, const Mover::Path& path, std::span<const Mover::Copy> copies,
                std::uint64_t bytes, bool urgent);
+  Status start(Batch batch, const Mover::Path& path, std::span<const Mover::Copy> copies, bool urgent, void* after);
   ErrorCode second_step(const Flight& flight, const Batch& batch);
   void collect_copies();
 

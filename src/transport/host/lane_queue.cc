@@ -105,14 +105,9 @@ ErrorCode Lane::copy_by_cma(std::byte* there, std::byte* here, std::uint64_t len
 
 Status Lane::start(Flight& flight, Batch batch, const Mover::Path& path, std::span<const Mover::Copy> copies,
                    std::uint64_t bytes, bool urgent) {
-  std::atomic<std::uint64_t>& queued = pair_->out().queued;
-  queued.store(queued.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
   batch.flight = static_cast<std::uint32_t>(&flight - flights_.data());
   batch.bytes = bytes;
-  const Status started = mover_->start(path, copies, urgent, flight.command.slice.start_after, batch.ticket);
-  batch.over = !started;
-  if (!started) batch.file.reset();
-  batches_.push_back(std::move(batch));
+  const Status started = start(std::move(batch), path, copies, urgent, flight.command.slice.start_after);
   if (!started) {
     why_ = started.message();
     return started;
@@ -120,8 +115,43 @@ Status Lane::start(Flight& flight, Batch batch, const Mover::Path& path, std::sp
   flight.touched = true;
   ++flight.asked;
   ++flight.queued;
-  queued_bytes_ += bytes;
   return {};
+}
+
+// The caller holds a touch.
+Status Lane::start(Batch batch, const Mover::Path& path, std::span<const Mover::Copy> copies, bool urgent,
+                   void* after) {
+  std::atomic<std::uint64_t>& queued = pair_->out().queued;
+  queued.store(queued.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+  const Status started = mover_->start(path, copies, urgent, after, batch.ticket);
+  batch.over = !started;
+  if (started)
+    queued_bytes_ += batch.bytes;
+  else
+    batch.file.reset();
+  batches_.push_back(std::move(batch));
+  return started;
+}
+
+// As any read of the peer's memory: its owner waits for the copy, and it keeps the memory open until it is over.
+bool Lane::read_to_wake(RegionId id, const Remote& remote, const Mover::Waking& waking) {
+  if (broken_) return false;
+  const Touch touch(*pair_);
+  Region region;
+  if (!touch.allowed() || !pair_->regions.read(id, region) || !includes(region.access, Access::read)) return false;
+  const std::uint64_t length = std::min<std::uint64_t>(waking.into.size(), region.size_bytes);
+  const std::byte* const from = remote.place(waking.path.base, waking.path.size, 0, length);
+  if (from == nullptr || length == 0) return false;
+  const std::span<Mover::Copy> list = mover_->list(waking.path);
+  list[0] = {waking.into.data(), from, length};
+  Batch batch;
+  batch.bytes = length;
+  batch.file = remote.file;
+  return start(std::move(batch), waking.path, list.first(1), true, nullptr).is_ok();
+}
+
+bool Lane::reads_to_wake() const {
+  return std::ranges::any_of(batches_, [](const Batch& batch) { return !batch.over && batch.flight == kNoFlight; });
 }
 
 ErrorCode Lane::list_parts(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
@@ -193,6 +223,7 @@ void Lane::collect_copies() {
     batch.over = true;
     batch.file.reset();
     queued_bytes_ -= batch.bytes;
+    if (batch.flight == kNoFlight) continue;
     Flight& flight = flights_[batch.flight];
     ErrorCode code = state == Mover::Readiness::refused ? ErrorCode::system_error : ErrorCode::ok;
     if (code != ErrorCode::ok) why_ = why;

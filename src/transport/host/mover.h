@@ -74,8 +74,20 @@ class Mover : public Copier {
   };
   // `imported` null: the peer's memory is mapped here.
   virtual Readiness path(RegionId local, Imported* imported, const Use& use, Path& out, std::string& why) = 0;
-  virtual std::string path_description(const Imported& imported) const = 0;  // and why no faster path is taken
+  // And why no faster path is taken. `touched`: bytes are read by all that waking() gives for it.
+  virtual std::string path_description(const Imported& imported, bool touched) const = 0;
   virtual MemoryPlace place_of(const Imported& imported) const = 0;
+
+  // Links between devices that fall asleep without traffic, and are to be kept awake.
+  struct Waking {
+    Path path;                  // by which the device reads the allocation
+    std::span<std::byte> into;  // the mover's own memory there: a read of so many bytes wakes all of the link
+    std::uint64_t end = 0;      // the same for all allocations on the link's other end
+  };
+  virtual bool keeps_awake() const = 0;            // false: nobody asked for it
+  virtual std::uint32_t device_count() const = 0;  // devices of this process
+  // Nothing: there is no such link between the device and the allocation, or the path is not open yet.
+  virtual std::optional<Waking> waking(const Imported& imported, std::uint32_t device) const = 0;
 
   // A view for kernels of that device, as in transport::GpuAccess. `imported` null: of this process's own region. The
   // caller writes the word at `ended`.

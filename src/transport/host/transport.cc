@@ -171,6 +171,7 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
     connections_at_ = now;
   }
   if (!closed_ && now >= connections_at_) poll_connections(now);
+  if (now >= wake_links_at_) wake_links(now);
   const std::size_t count = up_.size();
   if (++next_link_ >= count) next_link_ = 0;  // no division: it would be dear in an idle poll
   for (std::size_t i = 0, at = next_link_; i < count; ++i, at = at + 1 == count ? 0 : at + 1) {
@@ -248,14 +249,15 @@ void HostTransport::cancel(SliceToken token) {
   for (const std::uint32_t slot : up_) links_[slot].lane->cancel(token);
 }
 
-std::string HostTransport::describe_path(const Remote& remote) const {
+std::string HostTransport::describe_path(const Imports::Entry& import) {
+  const Remote& remote = import.extra;
   switch (remote.method) {
     case Method::pending: return "waits for the peer's memory file";
     case Method::mapped: return "mapped here: copied once, by the initiator";
     case Method::cma:
       return "cross-memory attach: the kernel copies once; not mapped: " + remote.why +
              (mover_ ? "; to and from a GPU's memory through pinned memory, 1 MiB at a time" : "");
-    case Method::device: return mover_->path_description(*remote.file->imported);
+    case Method::device: return describe_device_path(import);
     case Method::bounced: break;
   }
   return "through shared memory: copied by both sides; nothing better: " + remote.why;
@@ -294,7 +296,7 @@ void HostTransport::close() {
   finish_deregistrations();
   closed_ = true;
   pending_.close();
-  timer_ = kNever;
+  timer_ = wake_links_at_ = kNever;
 }
 
 Result<std::unique_ptr<Transport>> open(RegionTable& regions, Runtime& runtime, HostOptions options,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -35,6 +36,7 @@ struct HostOptions {
 //   dial.cc       one attempt at a link
 //   files.cc      requesting and sending the files behind regions
 //   views.cc      views of regions for kernels and CPUs
+//   awake.cc      links between devices that must not fall asleep
 class HostTransport final : public Transport, public ConnectsByItself, public MovesAtOnce, private GpuAccess {
  public:
   // `mover`: for device memory, or null.
@@ -57,7 +59,7 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   AtOnce move_now(const SmallMove& move) override;
   AtOnce send_now(LinkId id, std::span<const std::byte> head, std::span<const std::byte> tail) override;
   std::size_t poll(std::span<Event> events, Time now) override;
-  Time next_timer() const override { return timer_; }
+  Time next_timer() const override { return std::min(timer_, wake_links_at_); }
   void fence(LinkId link) override;
   bool forgo(PeerIndex peer, std::uint64_t name) override;
   void reconnect(LinkId link) override;
@@ -190,7 +192,7 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   static void settle(Remote& remote);  // takes the method over from its file
   [[nodiscard]] bool both_are_host_memory(std::uint64_t local_handle, const Imports::Entry& import) const;
   Reach reach_by_mover(std::uint64_t local_handle, const Imports::Entry& import, std::string& why);
-  [[nodiscard]] std::string describe_path(const Remote& remote) const;
+  [[nodiscard]] std::string describe_path(const Imports::Entry& import);
   void ask_for(Link& link, PeerFile& file);
   void ask_next(Link& link);
   void answer_ask(Link& link, const Note& ask);
@@ -209,6 +211,11 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   void recall(WatchedPair& mark, std::uint64_t handle);
   void keep_while_touched(PeerIndex peer, const std::shared_ptr<Pair>& pair);
   void await_holders(Time until);
+
+  // awake.cc
+  void wake_links(Time now);
+  [[nodiscard]] std::string describe_device_path(const Imports::Entry& import);
+  [[nodiscard]] bool is_touched(const Imports::Entry& import);
 
   // transport.cc
   Link* find(LinkId id);
@@ -235,6 +242,7 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   std::size_t next_link_ = 0;  // the link to poll first
   Time connections_at_ = 0;    // the next poll_connections()
   Time timer_ = kNever;
+  Time wake_links_at_ = kNever;  // the next wake_links(); never unless the mover keeps links awake
   bool slept_ = false;
   bool closed_ = false;
 };

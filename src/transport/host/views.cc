@@ -101,8 +101,7 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, V
   }
   active.view.size_bytes = region.size_bytes;
   active.view.access = region.access;
-  active.view.path_description =
-      for_cpus ? std::string("mapped here") : mover_->path_description(*remote.file->imported);
+  active.view.path_description = for_cpus ? std::string("mapped here") : describe_device_path(*import);
   active.region = import->region;
   active.peer = import->peer;
   active.pair = pair;

@@ -106,7 +106,9 @@ class GpuPair : public testing::Test {
     child_address_ = child_->read();
     ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
     gpus_ = std::make_unique<DeviceMemory>();
-    auto engine = open_engine(options_of("parent", transports));
+    EngineOptions options = options_of("parent", transports);
+    options.keep_links_awake = keep_awake_;
+    auto engine = open_engine(options);
     ASSERT_TRUE(engine) << engine.status().to_string();
     engine_ = std::make_unique<Engine>(std::move(*engine));
     const auto peer = engine_->connect(child_address_, kSoon);
@@ -136,6 +138,7 @@ class GpuPair : public testing::Test {
     for (std::byte* place : places_) gpus_->free(place);
   }
 
+  bool keep_awake_ = false;
   std::unique_ptr<ChildProcess> child_;
   std::string child_address_;
   std::unique_ptr<DeviceMemory> gpus_;

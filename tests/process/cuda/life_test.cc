@@ -1,6 +1,7 @@
 #include <atomic>
 #include <cstring>
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include "process/cuda/gpu_pair.h"
@@ -113,6 +114,30 @@ TEST_F(CudaLife, MemoryThatCannotBeLentIsStagedAndExplainSaysWhy) {
   EXPECT_NE(plan->text().find("used:     cuda"), std::string::npos) << plan->text();
   EXPECT_NE(plan->text().find("staged, it moves between"), std::string::npos) << plan->text();
   EXPECT_NE(plan->text().find("its owner cannot export it"), std::string::npos) << plan->text();
+}
+
+// A worker that sleeps, for nobody transfers anything.
+TEST_F(CudaLife, ALinkIsKeptAwakeByAWorkerThatSleepsIfThatWasAskedFor) {
+  keep_awake_ = true;
+  ASSERT_NO_FATAL_FAILURE(meet("malloc"));
+  const Region from = on_gpu();
+  ASSERT_TRUE(write(from, 8));
+  Request request;
+  request.peer = peer_;
+  request.layout = Extent{{from.id, 0, 8}, {remote_.id, 0}};
+  const auto plan = engine_->explain(request);
+  ASSERT_TRUE(plan);
+  void* const driver = ::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+  const auto copies = reinterpret_cast<unsigned long (*)()>(
+      driver == nullptr ? nullptr : ::dlsym(driver, "fairway_standin_stream_copies"));
+  if (copies == nullptr) GTEST_SKIP() << "the real driver does not count";
+  EXPECT_NE(plan->text().find("NVLink, kept awake"), std::string::npos) << plan->text();
+  const unsigned long first = copies();
+  const auto end = std::chrono::steady_clock::now() + kSoon;
+  while (copies() < first + 3 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_GE(copies(), first + 3);
+  EXPECT_TRUE(write(from, kBytes));
 }
 
 TEST_F(CudaLife, AnAddressUsedAgainIsAnotherAllocation) {

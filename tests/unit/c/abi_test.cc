@@ -142,6 +142,11 @@ TEST_F(CAbi, StructsOfOtherVersionsAreTakenOrRefusedInWords) {
   fairway_engine* opened = nullptr;
   ASSERT_EQ(FAIRWAY_OK, fairway_open(&longer.known, &opened, nullptr));
   fairway_engine_free(opened);
+  fairway_options older;
+  fairway_options_init(&older);
+  older.struct_size = offsetof(fairway_options, keep_links_awake);  // of the first version
+  ASSERT_EQ(FAIRWAY_OK, fairway_open(&older, &opened, nullptr));
+  fairway_engine_free(opened);
   longer.added = 1;
   fairway_error* error = nullptr;
   EXPECT_EQ(FAIRWAY_UNSUPPORTED, fairway_open(&longer.known, &opened, &error));
