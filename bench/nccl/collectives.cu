@@ -26,7 +26,7 @@
 #include "processes.h"
 
 // Collectives on GPU memory in CUDA graphs and launched one by one, in turns with each way of NCCL (nccl_best.cuh) in the
-// same run, in the form of nccl-tests (docs/collectives.md): with memory anywhere, and in windows of the communicator.
+// same run, in the form of nccl-tests (docs/collective-figures.md): with memory anywhere, and in windows of the communicator.
 // NCCL's column is its fastest way, which the last one names; the ratio is to the faster of ours.
 // messages: each rank to the next one, around a ring, beside ncclSend and ncclRecv in a group.
 //   collectives [--ranks N] [--operations all_reduce,...] [--from 8] [--to 1G] [--type f32|bf16] [--algorithm NAME]

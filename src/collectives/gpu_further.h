@@ -5,7 +5,7 @@
 #include "collectives/gpu_sums.h"
 
 // What a block of a further kernel does. These stand apart from those of gpu_work.h, so that none of them takes time or
-// registers there. F: how rows travel. docs/collectives.md has it as a table.
+// registers there. F: how rows travel. docs/collective-algorithms.md has it as a table.
 namespace fairway::collectives::gpu {
 
 // As run_lines() of gpu_work.h, whose kernels stay the code that was measured: by this they would be longer.

@@ -148,10 +148,10 @@ std::optional<ReadRoute> read_route_of(std::uint32_t size, Work work, std::uint6
 Range nth_part(std::uint64_t bytes, std::uint64_t part_bytes, std::uint64_t part);
 
 // Of so many bytes that a rank gets, they are read where they are: in all_reduce between two, in broadcast, in
-// reduce_scatter, in the others. Measured between two GPUs and among four (docs/collectives.md).
+// reduce_scatter, in the others. Measured between two GPUs and among four (docs/collective-figures.md).
 inline constexpr std::uint64_t kWholeByReading = 96U << 20, kReducedByReading = 24U << 20, kMovedByReading = 48U << 20;
 // Of more bytes to all other ranks together, the area is used. Where there are lines, a wide place has room for more.
-// Chosen from a few runs on two GPUs, not searched for (docs/collectives.md).
+// Chosen from a few runs on two GPUs, not searched for (docs/collective-algorithms.md).
 inline constexpr std::uint64_t kMostByUnits = 96U << 10, kMostByLines = 160U << 10, kMostByWideLines = 256U << 10;
 // Of more than that a broadcast among more than two goes in two steps.
 inline constexpr std::uint64_t kBroadcastAtOnce = 2U << 20;

@@ -6,7 +6,7 @@
 #include "collectives/gpu_number.h"
 #include "collectives/gpu_pair.h"
 
-// What a block of a collective's kernel does. docs/collectives.md has it as a table.
+// What a block of a collective's kernel does. docs/collective-algorithms.md has it as a table.
 namespace fairway::collectives::gpu {
 
 using Bytes8 = Elements<unsigned char, 8>;

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uint32_t kUsualSlot = 64U << 10;
 // Between hosts a message costs system calls and wake-ups on both sides: with eight times as long ones a long
-// all-reduce takes a third less CPU time (docs/collectives.md).
+// all-reduce takes a third less CPU time (docs/collective-algorithms.md).
 constexpr std::uint32_t kNetworkSlot = 512U << 10;
 constexpr Timeout kSpin{20};
 constexpr Timeout kMapping{2'000'000};          // to map the zones of ranks that run
