@@ -44,8 +44,10 @@ struct Pauses {
     meet();
   }
   double write(std::size_t bytes) {
+    fairway::RequestOptions options;
+    options.deliver = fairway::Deliver::to_poll;
     const auto begin = Clock::now();
-    const auto id = engine.write(peer, fairway::Extent{{from.id, 0, bytes}, {box.id, 0}});
+    const auto id = engine.write(peer, fairway::Extent{{from.id, 0, bytes}, {box.id, 0}}, options);
     FAIRWAY_CHECK(id.status());
     fairway::Completion completion;
     while (engine.poll({&completion, 1}) == 0) continue;

@@ -1,8 +1,36 @@
 #include "pair.h"
 
+#include <thread>
+
 #include "fairway/loopback.h"
 
 namespace fairway::threads {
+namespace {
+
+// With Progress::caller an engine takes part in what its peer begins only while its program calls.
+class Steps {
+ public:
+  explicit Steps(Engine& engine)
+      : thread_([this, &engine] {
+          std::array<Completion, 1> none;
+          while (!over_) {
+            (void)engine.poll(none);
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+        }) {}
+  ~Steps() {
+    over_ = true;
+    thread_.join();
+  }
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+
+ private:
+  std::atomic<bool> over_{false};
+  std::thread thread_;  // uses what stands before it
+};
+
+}  // namespace
 
 Result<std::shared_ptr<Pair>> Pair::open(const std::string& transport, Progress progress) {
   auto pair = std::make_shared<Pair>();
@@ -25,6 +53,7 @@ Result<std::shared_ptr<Pair>> Pair::open(const std::string& transport, Progress 
   }
   for (Side& side : pair->sides) {
     Side& there = pair->sides[&side == &pair->sides[0] ? 1 : 0];
+    const Steps steps(*pair->sides[0].engine);
     auto peer = side.engine->connect(there.engine->address(), kEver);
     if (!peer) return peer.status();
     side.other = *peer;
