@@ -179,7 +179,7 @@ TEST_P(Closing, CloseInACallbackDoesNothing) {
   options.user_data = &*left_;
   const auto id = left_->write(right_peer_, extent(0, 0, 4096), options);
   ASSERT_TRUE(id) << id.status().to_string();
-  const Completion done = finish(left_->write(right_peer_, extent(0, 0, 4096)), *left_);
+  const Completion done = finish(left_->write(right_peer_, extent(8192, 8192, 4096)), *left_);
   EXPECT_TRUE(done.status) << done.status.to_string();
   EXPECT_TRUE(left_->is_open());
 }

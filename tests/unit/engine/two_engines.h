@@ -68,9 +68,9 @@ class TwoEngines : public testing::TestWithParam<Progress> {
     return completion ? *completion : Completion{};
   }
 
+  std::vector<std::uint8_t> near_, far_;  // outlive the engines, whose memory they are
   std::optional<Engine> left_, right_;
   PeerId right_peer_;
-  std::vector<std::uint8_t> near_, far_;
   Region near_region_, far_region_;
   RemoteRegion remote_;
 };
