@@ -75,6 +75,7 @@ TEST_P(Probe, AMessageForWhichAReceiveWaitsIsThatReceives) {
 }
 
 TEST_P(Probe, OfAnyPeerFindsEachPeersMessages) {
+  std::vector<std::byte> words(64);
   EngineOptions options;
   options.name = "third";
   Engine third = open(options);
@@ -86,7 +87,6 @@ TEST_P(Probe, OfAnyPeerFindsEachPeersMessages) {
   connected = true;
   steps.join();
   ASSERT_TRUE(left_there) << left_there.status().to_string();
-  std::vector<std::byte> words(64);
   const auto region = third.register_memory(words.data(), words.size(), Access::none);
   ASSERT_TRUE(region);
   ASSERT_TRUE(third.send(*left_there, 1, {region->id, 0, 32}));

@@ -56,7 +56,7 @@ TEST_P(Several, AnyGivesEachOnceInTheOrderInWhichTheyEnd) {
 
 TEST_P(Several, AnyTakesWhatWasCompleteWithinItsCall) {
   std::vector<TransferId> ids{awaits(1)};
-  for (int i = 0; i < 20; ++i) ids.push_back(*left_->write(right_peer_, extent(0, 0, 64)));
+  for (std::uint64_t at = 0; at < 20 * 64; at += 64) ids.push_back(*left_->write(right_peer_, extent(at, at, 64)));
   std::set<TransferId> got;
   for (int i = 0; i < 20; ++i) {
     const auto done = left_->wait_any(ids, kSoon);
