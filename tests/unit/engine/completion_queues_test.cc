@@ -71,6 +71,11 @@ class Queues : public TwoEngines {
     options.queue = queue;
     return options;
   }
+  // A place of its own, with no other transfer's bytes: they move at the same time.
+  Extent next(std::uint64_t length) {
+    const std::uint64_t at = places_++ % (kBytes / kPlace) * kPlace;
+    return extent(at, at, length);
+  }
   // Polls until `count` have come, and no more.
   std::vector<Completion> take(QueueId queue, std::size_t count) {
     std::vector<Completion> all(count + 1);
@@ -86,16 +91,15 @@ class Queues : public TwoEngines {
     all.resize(have);
     return all;
   }
+
+ private:
+  static constexpr std::uint64_t kPlace = 16'384;
+  std::uint64_t places_ = 0;
 };
 
 TEST_P(Queues, EachGetsItsOwnAndThePlainPollTheRest) {
   const QueueId one = *left_->make_queue(64), other = *left_->make_queue(64);
   std::set<TransferId> ones, others, rest;
-  std::uint64_t places = 0;
-  const auto next = [&](std::uint64_t length) {  // a place each: they move at the same time
-    const std::uint64_t at = places++ * 16'384;
-    return extent(at, at, length);
-  };
   for (int round = 0; round < 20; ++round)
     for (const std::uint64_t length : {64u, 16'000u}) {
       ones.insert(*left_->write(right_peer_, next(length), to(one)));
@@ -125,11 +129,11 @@ TEST_P(Queues, EachGetsItsOwnAndThePlainPollTheRest) {
 
 TEST_P(Queues, AFullOneHoldsUpNobodyElse) {
   const QueueId queue = *left_->make_queue(3), other = *left_->make_queue(3);
-  const auto write = [&](QueueId to_queue) { return left_->write(right_peer_, extent(0, 0, 64), to(to_queue)); };
+  const auto write = [&](QueueId to_queue) { return left_->write(right_peer_, next(64), to(to_queue)); };
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(write(queue));
   EXPECT_EQ(write(queue).status().code(), ErrorCode::queue_full);
   EXPECT_TRUE(write(other));
-  const Request request{Operation::write, right_peer_, extent(0, 0, 64), {}, 0, 0, 0, to(queue)};
+  const Request request{Operation::write, right_peer_, next(64), {}, 0, 0, 0, to(queue)};
   TransferId id;
   const Submitted submitted = left_->submit({&request, 1}, {&id, 1});
   EXPECT_EQ(submitted.taken, 0u);
@@ -148,10 +152,10 @@ TEST_P(Queues, WhatCannotBeIsRefused) {
   const QueueId queue = *left_->make_queue(3);
   RequestOptions options;
   options.queue = queue;
-  EXPECT_EQ(left_->write(right_peer_, extent(0, 0, 64), options).status().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(left_->write(right_peer_, next(64), options).status().code(), ErrorCode::invalid_argument);
   EXPECT_EQ(left_->send(right_peer_, 1, {near_region_.id, 0, 64}, options).status().code(),
             ErrorCode::invalid_argument);
-  EXPECT_EQ(left_->write(right_peer_, extent(0, 0, 64), to({3, 7})).status().code(), ErrorCode::not_found);
+  EXPECT_EQ(left_->write(right_peer_, next(64), to({3, 7})).status().code(), ErrorCode::not_found);
   EXPECT_EQ(left_->wait(QueueId{3, 7}, kSoon).code(), ErrorCode::not_found);
   std::array<Completion, 1> one;
   EXPECT_EQ(left_->poll(QueueId{3, 7}, one), 0u);
@@ -176,8 +180,7 @@ TEST_P(Queues, TheirWaitersAreToldOfEachEnd) {
       }
     });
   for (int sent = 0; sent < 200;) {
-    const std::uint64_t at = static_cast<std::uint64_t>(sent) * 16'384;  // a place each: they move at the same time
-    if (left_->write(right_peer_, extent(at, at, sent % 2 == 0 ? 64 : 16'000), to(queue)))
+    if (left_->write(right_peer_, next(sent % 2 == 0 ? 64 : 16'000), to(queue)))
       ++sent;
     else
       std::this_thread::yield();

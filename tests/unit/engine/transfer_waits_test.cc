@@ -17,14 +17,15 @@ class Several : public TwoEngines {
     for (int tries = 0; tries < 10'000 && right_->poll_peer_events(event) == 0; ++tries) std::this_thread::yield();
     left_peer_ = event[0].peer;
   }
+  static constexpr std::uint64_t kAside = 2u << 20;  // behind what the long ones move at the same time
   // Ends once the other side sends that tag.
   TransferId awaits(std::uint64_t tag, const RequestOptions& options = {}) {
-    const auto id = left_->receive(right_peer_, tag, {near_region_.id, 64 * tag, 64}, options);
+    const auto id = left_->receive(right_peer_, tag, {near_region_.id, kAside + 64 * tag, 64}, options);
     EXPECT_TRUE(id) << id.status().to_string();
     return id ? *id : TransferId{};
   }
   void release(std::uint64_t tag) {  // does not wait for left_, which its callers may have to step
-    EXPECT_TRUE(right_->send(left_peer_, tag, {far_region_.id, 0, 64}));
+    EXPECT_TRUE(right_->send(left_peer_, tag, {far_region_.id, kAside, 64}));
   }
   // In flight until right_ receives the tag.
   TransferId held(std::uint64_t tag, const RequestOptions& options = {}) {
