@@ -71,5 +71,6 @@ int write_to(const char* address) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  arguments(argc, argv, 1, "[ADDRESS]");
   return argc > 1 ? write_to(argv[1]) : be_told();
 }

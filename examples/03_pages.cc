@@ -31,6 +31,12 @@ int have_pages() {
     whole += page[0] == std::byte(i) && std::memcmp(page, page + 1, kPage - 1) == 0 ? 1 : 0;
   }
   std::printf("request %u: %zu of %zu pages are whole\n", note[0].immediate, whole, kMoved);
+
+  // The other side asks now which way its pages took, and of a peer that is gone nobody knows: it goes first.
+  std::array<fairway::PeerEvent, 1> event;
+  do {
+    need(engine.wait_peer_event(std::chrono::seconds(60)));
+  } while (!engine.poll_peer_events(event) || event[0].kind != fairway::PeerEvent::Kind::down);
   return whole == kMoved ? 0 : 1;
 }
 
@@ -62,5 +68,6 @@ int send_to(const char* address) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  arguments(argc, argv, 1, "[ADDRESS]");
   return argc > 1 ? send_to(argv[1]) : have_pages();
 }

@@ -35,8 +35,7 @@ void wait_until_down(fairway::Engine& engine, fairway::PeerId peer) {
   std::array<fairway::PeerEvent, 1> event;
   do {
     need(engine.wait_peer_event(std::chrono::seconds(10)));
-  } while (engine.poll_peer_events(event) == 0 || event[0].kind != fairway::PeerEvent::Kind::down ||
-           event[0].peer != peer);
+  } while (!engine.poll_peer_events(event) || event[0].kind != fairway::PeerEvent::Kind::down || event[0].peer != peer);
   std::printf("%s is down\n", event[0].name.c_str());
 }
 
@@ -75,6 +74,7 @@ int send(std::span<char*> addresses) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  arguments(argc, argv, argc, "[dies | ADDRESS...]");
   if (argc == 1 || std::string_view(argv[1]) == "dies") return take(argc > 1);
   return send(std::span(argv + 1, static_cast<std::size_t>(argc - 1)));
 }

@@ -37,7 +37,8 @@ void move(const fairway::EngineOptions& options) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  arguments(argc, argv, 0, "");
   move({});
   fairway::EngineOptions tcp;
   tcp.transports = {"tcp"};

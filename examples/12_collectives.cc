@@ -58,7 +58,9 @@ int be_rank(const std::string& folder, int rank) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 3) return be_rank(argv[1], std::atoi(argv[2]));
+  const bool is_rank = argc == 3 && std::filesystem::is_directory(argv[1]);
+  arguments(argc, argv, is_rank ? 2 : 0, "");
+  if (is_rank) return be_rank(argv[1], std::atoi(argv[2]));
   char folder[] = "/tmp/ranks-XXXXXX";
   if (::mkdtemp(folder) == nullptr) return 1;
   for (int rank = 0; rank < kRanks; ++rank)

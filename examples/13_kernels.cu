@@ -27,7 +27,8 @@ void good(cudaError_t error) {
   if (error != cudaSuccess) std::fprintf(stderr, "%s\n", cudaGetErrorString(error)), std::quick_exit(1);
 }
 
-int main() {
+int main(int argc, char** argv) {
+  arguments(argc, argv, 0, "");
   unsigned char *source = nullptr, *box = nullptr;
   unsigned *right = nullptr, *outcome = nullptr, counted = 0;
   dev::Word* count = nullptr;

@@ -68,4 +68,6 @@ def prefill(address):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 2 or any(word.startswith("-") for word in sys.argv[1:]):
+        sys.exit(f"usage: {sys.argv[0]} [ADDRESS]")
     sys.exit(prefill(sys.argv[1]) if len(sys.argv) > 1 else decode())

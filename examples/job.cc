@@ -4,7 +4,8 @@
 
 #include "need.h"
 
-int main() {
+int main(int argc, char** argv) {
+  arguments(argc, argv, 0, "");
   fairway::Communicator world = need(fairway::Communicator::join());
   double sum = world.rank();
   need(world.run({fairway::CollectiveKind::all_reduce, &sum, &sum, 1, fairway::DataType::f64}));

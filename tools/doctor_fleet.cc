@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "bench_rows.h"
 #include "doctor.h"
 #include "doctor/fleet.h"
 #include "doctor/report.h"
@@ -53,12 +54,20 @@ Exit run_fleet(Tool& tool, const FleetOptions& options) {
   return tool.print(doctor::text_of(fleet, nodes, style)) == Exit::done ? code : static_cast<Exit>(3);
 }
 
-Exit run_rules(Tool& tool, const std::string& id, bool markdown) {
+Exit run_rules(Tool& tool, const std::string& id, bool markdown, bool json) {
+  std::vector<bench::Fields> rows;
   if (markdown) return tool.print(doctor::rules_page());
   std::string out;
   std::vector<std::string> names;
   for (const auto* rule : doctor::all_rules()) {
     names.emplace_back(rule->id);
+    if (id.empty() || rule->id == id)
+      rows.push_back({{"rule", names.back(), true},
+                      {"title", std::string(rule->title), true},
+                      {"costs", std::string(rule->effect), true},
+                      {"checks", std::string(rule->checks), true},
+                      {"fix", std::string(rule->fix), true},
+                      {"source", std::string(rule->source), true}});
     if (id.empty()) {
       out += fmt::format("{:<24} {}\n", rule->id, rule->title);
     } else if (rule->id == id) {
@@ -66,7 +75,8 @@ Exit run_rules(Tool& tool, const std::string& id, bool markdown) {
                          rule->effect, rule->checks, rule->fix, rule->source);
     }
   }
-  if (!out.empty()) return tool.print(out);
+  if (!out.empty())
+    return tool.print(json ? bench::json_of("fairway-doctor-rules", "fairway doctor rules", rows) : out);
   const auto meant = nearest(id, names);
   return tool.misused(meant.empty() ? fmt::format("there is no rule '{}'", id)
                                     : fmt::format("there is no rule '{}'; did you mean '{}'?", id, meant));
@@ -98,9 +108,11 @@ void add_doctor_rules(Tool& tool, CLI::App& parent) {
   auto id = std::make_shared<std::string>();
   auto markdown = std::make_shared<bool>(false);
   rules.add_option("RULE", *id, "Print all of this rule")->type_name("RULE");
-  rules.add_flag("--markdown", *markdown, "Print docs/doctor-rules.md");
+  auto json = std::make_shared<bool>(false);
+  CLI::Option* page = rules.add_flag("--markdown", *markdown, "Print docs/doctor-rules.md");
+  rules.add_flag("--json", *json, "Print them as JSON")->excludes(page);
   rules.footer("Example:\n  fairway doctor rules below-expectation");
-  tool.on_run(rules, [&tool, id, markdown] { return run_rules(tool, *id, *markdown); });
+  tool.on_run(rules, [&tool, id, markdown, json] { return run_rules(tool, *id, *markdown, *json); });
 }
 
 }  // namespace fairway::tool

@@ -20,6 +20,7 @@ struct KvOptions {
   std::string python;
   std::vector<std::string> models;
   std::string tokens, seconds, layer_ms;
+  bool json = false;
 };
 
 // Runs `python -m fairway.kv bench`; reports a missing module as the tool reports its errors.
@@ -58,6 +59,7 @@ Exit bench(Tool& tool, const KvOptions& options) {
   pass("--tokens", options.tokens);
   pass("--seconds", options.seconds);
   pass("--layer-ms", options.layer_ms);
+  if (options.json) words.emplace_back("--json");
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -81,6 +83,7 @@ void add_kv(Tool& tool) {
   measured.add_option("--tokens", options->tokens, "Tokens of the prompt (default: 256)");
   measured.add_option("--seconds", options->seconds, "Time to measure each path (default: 1)");
   measured.add_option("--layer-ms", options->layer_ms, "Time to compute one layer (default: 1)");
+  measured.add_flag("--json", options->json, "Print the figures as JSON, once all are measured");
   measured.add_option("--python", options->python, "Interpreter that has the module (default: python3)");
   tool.on_run(measured, [&tool, options] { return bench(tool, *options); });
 }

@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <sstream>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "bench_rows.h"
 #include "command.h"
 #include "help.h"
 #include "nccl_key.h"
@@ -29,6 +31,7 @@ struct NcclOptions {
   bool one_host = false;
   bool everything = false;
   bool gpu_memory = false;
+  bool json = false;
 };
 
 // The plugin beside the program, installed or built; empty if there is none.
@@ -118,10 +121,14 @@ bool is_set(const char* name) {
 // Collects what the shell is to run, and what of it the plugin must see when it is tried here.
 class Script {
  public:
-  void say(std::string_view text) { text_ += comment(text); }
+  void say(std::string_view text) {
+    text_ += comment(text);
+    add("note", "", text);
+  }
   void set(const char* name, std::string_view value) {
     text_ += fmt::format("export {}={}\n", name, quoted(value));
     names_ += fmt::format(" -x {}", name);
+    add("variable", name, value);
   }
   void set_here_too(const char* name, const std::string& value) {
     ::setenv(name, value.c_str(), 1);
@@ -139,9 +146,14 @@ class Script {
     return all;
   }
   [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] std::string json() const { return bench::json_of("fairway-nccl-env", "fairway nccl env", rows_); }
 
  private:
+  void add(const char* kind, const char* name, std::string_view value) {
+    rows_.push_back({{"kind", kind, true}, {"name", name, true}, {"value", std::string(value), true}});
+  }
   std::string text_, names_;
+  std::vector<bench::Fields> rows_;
 };
 
 // Started by a launcher, so that others like it make their own environment.
@@ -237,7 +249,10 @@ Exit env(Tool& tool, const NcclOptions& options) {
     script.set("NCCL_NVLS_ENABLE", "0");
   }
   say_launchers(options, script);
-  return tool.print(comment(*said) + script.text());
+  if (!options.json) return tool.print(comment(*said) + script.text());
+  std::istringstream lines(*said);
+  for (std::string line; std::getline(lines, line);) script.say(line);
+  return tool.print(script.json());
 }
 
 }  // namespace
@@ -262,6 +277,7 @@ void add_nccl(Tool& tool) {
       ->check(no_empty_name());
   settings.add_flag("--one-host", options->one_host, "No key: ranks of other hosts cannot connect")
       ->excludes("--key-file");
+  settings.add_flag("--json", options->json, "Print them as JSON, for what is no shell");
   settings.add_flag("--everything", options->everything, "Also traffic that NCCL would move itself within this host");
   tool.on_run(settings, [&tool, options] { return env(tool, *options); });
 }

@@ -200,7 +200,9 @@ void add_sim(Tool& tool) {
   const auto options = std::make_shared<SimOptions>();
   CLI::Option* seed =
       command.add_option("--seed", options->seed, "Run one seed; the same seed repeats the same events (default: 1)");
-  CLI::Option* seeds = command.add_option("--seeds", options->seeds, "Run a range of seeds: 1..1000")->excludes(seed);
+  CLI::Option* seeds =
+      command.add_option("--seeds", options->seeds, "Run the seeds of a range, 1..1000; one number is that seed alone")
+          ->excludes(seed);
   command.add_option("--jobs", options->jobs, "Threads of a campaign (default: as many as cores)")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();
@@ -274,8 +276,8 @@ void add_sim(Tool& tool) {
     Range range;
     if (seeds->count() > 0) {
       if (parse_range(options->seeds, range)) return many(tool, range, options->faults, options->jobs);
-      return tool.misused(
-          fmt::format("--seeds: '{}' is neither a number from 1 nor a range such as 1..1000", options->seeds));
+      return tool.misused(fmt::format("--seeds: '{}' is neither one seed, a number from 1, nor a range such as 1..1000",
+                                      options->seeds));
     }
     if (seed->count() > 0 && !parse_seed(options->seed, range.first))
       return tool.misused(fmt::format("--seed: '{}' is no number from 1", options->seed));

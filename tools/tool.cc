@@ -75,8 +75,12 @@ std::string_view heading(Group group) {
 Tool::Tool(Surroundings surroundings) : app_(std::string(kAbout), "fairway"), surroundings_(surroundings) {
   app_.formatter(std::make_shared<HelpFormatter>(std::min<std::size_t>(surroundings.columns, 110)));
   app_.set_help_flag("-h,--help", "Print this help");
-  app_.set_version_flag("--version", fmt::format("fairway {}\nbuilt with {}", version(), features()),
-                        "Print the version and the features of this build");
+  const std::string built = fmt::format("fairway {}\nbuilt with {}", version(), features());
+  constexpr const char* kDoes = "Print the version and the features of this build";
+  app_.set_version_flag("--version", built, kDoes);
+  CLI::App& command = add(Group::tool, "version", kDoes);
+  command.footer("Example:\n  fairway version");
+  on_run(command, [this, built] { return print(built + "\n"); });
   app_.footer(std::string(kFooter));
   app_.require_subcommand(0, 1);
 }
@@ -101,12 +105,10 @@ void Tool::on_run(CLI::App& command, Run run) {
 
 Exit Tool::main(int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  // As many tools have it: `help topo nics` is `topo nics --help`, `version` is `--version`.
-  if (!words.empty() && words.front() == "help") {
+  // As many tools have it: `help topo nics` is `topo nics --help`.
+  while (!words.empty() && words.front() == "help") {
     words.erase(words.begin());
     words.emplace_back("--help");
-  } else if (words.size() == 1 && words.front() == "version") {
-    words.front() = "--version";
   }
   std::ranges::reverse(words);  // as CLI11 takes them
   try {

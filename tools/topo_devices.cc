@@ -1,6 +1,7 @@
 // fairway topo nics, fairway topo hca: questions about single devices.
 #include <fmt/format.h>
 
+#include "bench_rows.h"
 #include "render/reports.h"
 #include "render/reports_json.h"
 #include "topo.h"
@@ -66,7 +67,21 @@ Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
   return tool.print(render::rails_text(*machine, style) + (errors.empty() ? "" : "\n" + errors));
 }
 
-Exit run_hca(Tool& tool, const TopoInput& input, const std::string& name) {
+std::string hcas_json(const topology::Machine& machine, std::span<const topology::RdmaDevice> devices) {
+  std::vector<bench::Fields> rows;
+  for (const topology::RdmaDevice& device : devices)
+    for (const render::HcaRow& row : render::hca_rows(machine, device))
+      rows.push_back({{"device", device.name, true},
+                      {"port", row.port == 0 ? "" : std::to_string(row.port)},
+                      {"kind", row.kind, true},
+                      {"name", row.name, true},
+                      {"value", row.value, true},
+                      {"meaning", row.meaning, true},
+                      {"limit", row.limit, true}});
+  return bench::json_of("fairway-topo-hca", "fairway topo hca", rows);
+}
+
+Exit run_hca(Tool& tool, const TopoInput& input, const std::string& name, bool json) {
   Result<topology::Machine> machine = read_machine(input);
   if (!machine) return cannot_read(tool, input, machine.status());
   std::vector<std::string> names;
@@ -74,6 +89,7 @@ Exit run_hca(Tool& tool, const TopoInput& input, const std::string& name) {
   const std::string known = names.empty() ? "this machine has none" : "there are " + render::fold_names(names);
   if (name.empty()) {
     if (names.empty()) return tool.fail("there is no RDMA device: " + known);
+    if (json) return tool.print(hcas_json(*machine, machine->rdma));
     std::string out;
     for (const topology::RdmaDevice& device : machine->rdma)
       out += (out.empty() ? "" : "\n") + render::hca_text(*machine, device, text_style(tool));
@@ -81,7 +97,8 @@ Exit run_hca(Tool& tool, const TopoInput& input, const std::string& name) {
   }
   const auto device = topology::find_rdma(*machine, name);
   if (!device) return tool.fail(fmt::format("there is no RDMA device '{}': {}", name, known));
-  return tool.print(render::hca_text(*machine, machine->rdma[device.index], text_style(tool)));
+  const topology::RdmaDevice& found = machine->rdma[device.index];
+  return tool.print(json ? hcas_json(*machine, {&found, 1}) : render::hca_text(*machine, found, text_style(tool)));
 }
 
 }  // namespace
@@ -106,9 +123,11 @@ void add_topo_devices(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInpu
       tool.add_below(topo, "hca", "Explain an RDMA device: every attribute in a sentence, and the limit it sets");
   auto name = std::make_shared<std::string>();
   hca.add_option("NAME", *name, "The device, such as mlx5_0 (default: all)");
+  const auto json = std::make_shared<bool>(false);
+  hca.add_flag("--json", *json, "Print it as JSON");
   add_from_option(hca, *input);
   hca.footer("Example:\n  fairway topo hca mlx5_0");
-  tool.on_run(hca, [&tool, input, name] { return run_hca(tool, *input, *name); });
+  tool.on_run(hca, [&tool, input, name, json] { return run_hca(tool, *input, *name, *json); });
 }
 
 }  // namespace fairway::tool

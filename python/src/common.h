@@ -131,11 +131,15 @@ template <class T>
 bool is(py::handle object) {
   return Py_TYPE(object.ptr()) == type_of<T>() || PyType_IsSubtype(Py_TYPE(object.ptr()), type_of<T>()) != 0;
 }
+// Raises TypeError: behind an object that __new__ alone made is no C++ object. pybind11 calls it in place of allocating
+// one that nobody has constructed.
+[[noreturn]] void* not_constructed(std::size_t size_bytes = 0);
 template <class T>
 T& as(py::handle object) {  // after is<T>
   if (Py_TYPE(object.ptr()) != type_of<T>()) return py::cast<T&>(object);
   auto* const instance = reinterpret_cast<py::detail::instance*>(object.ptr());
-  return *static_cast<T*>(instance->get_value_and_holder().value_ptr());
+  void* const value = instance->get_value_and_holder().value_ptr();
+  return *static_cast<T*>(value != nullptr ? value : not_constructed());
 }
 
 // A str as UTF-8; raises InvalidArgument, which names it, for anything else.

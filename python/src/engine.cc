@@ -201,7 +201,7 @@ void bind_engine(py::module_& module) {
           "Starts Requests together, as one Transfer. Those that the queue cannot hold wait for free slots.\n\n"
           "One that is refused as it stands raises, with its `index` and, in `transfer`, those before it.")
       .def_property_readonly(
-          "writable", [](PyEngine& e) { return e.session->engine().writable(); },
+          "writable", [](PyEngine& e) { return e.session->open_engine().writable(); },
           "whether at least one more request would be taken")
       .def(
           "poll", [](PyEngine& e) { return e.tracker->poll(); },

@@ -51,6 +51,10 @@ Locked::Locked() {
   take_or_stay([this] { acquired_.emplace(); });
 }
 
+void* not_constructed(std::size_t) {
+  throw py::type_error("the object is empty: __new__() made it, and no __init__() was called");
+}
+
 py::object exception_of(const Status& status) {
   return take_or_stay([&]() -> py::object {  // Python's code gives the lock to others, too
     return py::module_::import("fairway.errors")

@@ -18,6 +18,25 @@ bool threads_return(double seconds) {
   return Unlocked::count() == 0;
 }
 
+// Code that copies or mocks calls __new__ of a class. Those that calls of ours alone make refuse it; an object of the
+// others is none until __init__ was called, and every use of it says so.
+void refuse_empty_objects(const py::module_& module) {
+  for (const auto& [name, member] : py::cast<py::dict>(module.attr("__dict__"))) {
+    if (PyType_Check(member.ptr()) == 0) continue;
+    auto* const type = reinterpret_cast<PyTypeObject*>(member.ptr());
+    py::detail::type_info* const info = py::detail::get_type_info(type);
+    if (info == nullptr) continue;
+    info->operator_new = &not_constructed;
+    if (PyInstanceMethod_Check(py::object(member.attr("__dict__")["__init__"]).ptr())) continue;  // py::init's
+    member.attr("__new__") = py::staticmethod(py::cpp_function(
+        [](py::handle of, const py::args&, const py::kwargs&) -> py::object {
+          throw py::type_error("cannot create 'fairway." + py::cast<std::string>(of.attr("__qualname__")) +
+                               "' instances");
+        },
+        py::name("__new__")));
+  }
+}
+
 }  // namespace
 }  // namespace fairway::python
 
@@ -41,4 +60,5 @@ PYBIND11_MODULE(_fairway, module) {
   bind_queues(module);
   bind_streams(module);
   bind_collectives(module);
+  refuse_empty_objects(module);
 }

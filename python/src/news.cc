@@ -33,7 +33,7 @@ using Most = Whole<std::size_t, "most">;
 
 template <class Poll>
 py::list notifications_by(PyEngine& self, std::size_t most, Poll poll) {
-  Engine& engine = self.session->engine();
+  Engine& engine = self.session->open_engine();
   std::vector<Notification> notes(std::min<std::size_t>(most, 256));
   const std::size_t count = unlocked([&] { return poll(engine, std::span(notes)); });
   py::list out;
@@ -51,7 +51,7 @@ py::list poll_notifications(PyEngine& self, Most most) {
 py::list poll_peer_events(PyEngine& self, Most most) {
   static constexpr const char* kKinds[] = {"up", "down", "link_up", "link_down", "link_slow", "mapping_ended"};
   std::vector<PeerEvent> events(std::min<std::size_t>(most, 256));
-  Engine& engine = self.session->engine();
+  Engine& engine = self.session->open_engine();
   const std::size_t count = unlocked([&] { return engine.poll_peer_events(events); });
   py::list out;
   for (std::size_t i = 0; i < count; ++i) {

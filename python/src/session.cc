@@ -135,6 +135,12 @@ Engine& Session::engine() {
   return *engine_;
 }
 
+Engine& Session::open_engine() {
+  Engine& found = engine();
+  if (closed_) raise(ErrorCode::closed, "the engine is closed");
+  return found;
+}
+
 // A communicator without users may still be closing on another thread.
 void Session::wait_for_communicators() {
   const auto end = std::chrono::steady_clock::now() + kPatience;

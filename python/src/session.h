@@ -73,7 +73,8 @@ class Session : public std::enable_shared_from_this<Session> {
   explicit Session(std::shared_ptr<Engine> engine);
   ~Session();
 
-  Engine& engine();  // raises in a forked child
+  Engine& engine();       // raises in a forked child
+  Engine& open_engine();  // and once it is closed
   [[nodiscard]] bool forked() const;
   void close();
   [[nodiscard]] bool closed() const { return closed_; }

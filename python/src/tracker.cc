@@ -9,7 +9,19 @@
 namespace fairway::python {
 namespace {
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+std::uint8_t far_bit(const Status& ended) {
+  const auto bit = [](Cancelled::Far far) { return static_cast<std::uint8_t>(1u << static_cast<unsigned>(far)); };
+  if (ended) return bit(Cancelled::Far::all);
+  switch (ended.effect()) {
+    case Effect::not_applied: return bit(Cancelled::Far::nothing);
+    case Effect::partial: return bit(Cancelled::Far::partial);
+    case Effect::unknown: break;
+  }
+  return bit(Cancelled::Far::unknown);
 }
+
+}  // namespace
 
 // If asyncio was never imported, no event loop runs. Importing it here would delay the first transfer by 30 ms.
 bool in_event_loop() {
@@ -31,6 +43,7 @@ bool in_event_loop() {
 // ---- Work ----
 
 void Work::completed(std::size_t index, const Completion& completion, LetGo& over) {
+  far |= far_bit(completion.status);
   bytes += completion.bytes;
   old_value = completion.old_value;
   peer = completion.peer;
@@ -49,7 +62,7 @@ void Work::collect(LetGo& over) {
     const TransferId id = ids[next];
     const auto done = engine.wait(id, Timeout(0));
     if (!done && done.status().code() == ErrorCode::timed_out) return;
-    completed(next++, done ? *done : Completion{id, done.status()}, over);
+    completed(next++, done ? *done : unheard(id, done.status()), over);
   }
 }
 
@@ -148,7 +161,7 @@ void Tracker::wait_for_next(Work& work, Timeout most, LetGo& over) {
   const auto done = unlocked([&] { return engine.wait(id, most); });
   work.collecting = false;
   if (!done && done.status().code() == ErrorCode::timed_out) return;
-  work.completed(work.next++, done ? *done : Completion{id, done.status()}, over);
+  work.completed(work.next++, done ? *done : unheard(id, done.status()), over);
 }
 
 // The queue is full of this call's transfers, or of transfers that nobody waits for: waits until some complete.
@@ -292,7 +305,7 @@ void Tracker::end_all(Polled& of, QueueId from) {
   gather(of, from, kAll, over);
   const Status why(ErrorCode::closed, "the engine is closed");
   for (auto& [key, work] : std::exchange(of.live, {})) {
-    while (work->left > 0) work->completed(0, Completion{{}, why}, over);
+    while (work->left > 0) work->completed(0, unheard({}, why), over);
     of.ended.push_back(work);
   }
 }

@@ -11,8 +11,6 @@
 namespace fairway::python {
 namespace {
 
-constexpr const char* kInFlight = "the transfer is still in flight; wait again, or cancel it";
-
 // Another thread collects what this one waits for, and tells no more than that it has.
 void pause() {
   const Unlocked meanwhile;
@@ -26,16 +24,15 @@ void check_not_queued(const Work& work) {
     raise(ErrorCode::invalid_argument, "the transfer names a queue, whose poll() and wait() alone give it");
 }
 
-void Tracker::wait(const std::shared_ptr<Work>& work, const Deadline& deadline) {
-  if (work->left == 0) return;
+bool Tracker::wait(const std::shared_ptr<Work>& work, const Deadline& deadline) {
+  if (work->left == 0) return true;
   check_not_queued(*work);
   if (work->polled) return wait_polled(*work, deadline);
   Engine& engine = session_->engine();
-  const auto timed_out = [] { raise(ErrorCode::timed_out, kInFlight); };
   while (work->collecting) {  // another thread collects, and will notify
     pause();
     handle_signals();
-    if (deadline.passed()) timed_out();
+    if (deadline.passed()) return work->left == 0;
   }
   LetGo over;
   while (work->left > 0) {
@@ -51,16 +48,17 @@ void Tracker::wait(const std::shared_ptr<Work>& work, const Deadline& deadline) 
     work->collecting = false;
     if (status.code() != ErrorCode::timed_out) {
       for (Completion& one : completions) {
-        if (!status && one.id == TransferId{}) one.status = status;  // nothing was stored there
+        if (!status && one.id == TransferId{}) one = unheard({}, status);  // nothing was stored there
         work->completed(work->next++, one, over);
       }
-      return;
+      return true;
     }
     work->collect(over);
-    if (work->left == 0) return;
+    if (work->left == 0) return true;
     handle_signals();
-    if (deadline.passed()) timed_out();
+    if (deadline.passed()) return false;
   }
+  return true;
 }
 
 void Tracker::wait_readable(Timeout most) {
@@ -69,14 +67,15 @@ void Tracker::wait_readable(Timeout most) {
   (void)::poll(&one, 1, static_cast<int>(std::min<std::int64_t>((most.count() + 999) / 1000, 5)));
 }
 
-void Tracker::wait_polled(const Work& work, const Deadline& deadline) {
+bool Tracker::wait_polled(const Work& work, const Deadline& deadline) {
   while (work.left > 0) {
     if (poll() > 0) continue;
-    if (work.left == 0) return;
+    if (work.left == 0) return true;
     wait_readable(deadline.slice());
     handle_signals();
-    if (deadline.passed()) raise(ErrorCode::timed_out, kInFlight);
+    if (deadline.passed()) return false;
   }
+  return true;
 }
 
 std::size_t Tracker::wait_any(std::span<const std::shared_ptr<Work>> all, const Deadline& deadline) {
@@ -124,7 +123,7 @@ bool Tracker::collect_any(std::span<const std::shared_ptr<Work>> all, bool polls
   if (done.status().code() == ErrorCode::timed_out) return false;
   for (std::size_t i = 0; i < ids.size(); ++i)
     if (!done || ids[i] == done->id)
-      works[i]->completed(works[i]->next++, done ? *done : Completion{ids[i], done.status()}, over);
+      works[i]->completed(works[i]->next++, done ? *done : unheard(ids[i], done.status()), over);
   return true;
 }
 

@@ -3,10 +3,10 @@
 // What Python sees of a transfer.
 namespace fairway::python {
 
-void raise_failed(const std::vector<Failed>& failed, bool of_several) {
-  py::object error = exception_of(failed[0].status);
+void raise_failed(const Failed& first, const std::vector<Failed>& failed, bool of_several) {
+  py::object error = exception_of(first.status);
   if (of_several) {
-    error.attr("index") = failed[0].index;
+    error.attr("index") = first.index;
     py::list all;
     for (const Failed& one : failed) all.append(py::make_tuple(one.index, exception_of(one.status)));
     error.attr("failures") = all;
@@ -16,7 +16,7 @@ void raise_failed(const std::vector<Failed>& failed, bool of_several) {
 }
 
 py::object result_of(const Work& work) {
-  if (!work.failed.empty()) raise_failed(work.failed, work.ids.size() > 1);
+  if (!work.failed.empty()) raise_failed(work.failed[0], work.failed, work.ids.size() > 1);
   return py::int_(work.atomic ? work.old_value : work.bytes);
 }
 
@@ -25,31 +25,40 @@ namespace {
 struct PyCancelled {
   bool fenced = true;
   std::string held_by;
-  std::string far_side = "all";
+  std::string far_side;
 };
+
+// Of all its requests, of which `far` has a bit for each answer.
+const char* far_side_of(unsigned far) {
+  static constexpr const char* kFar[] = {"nothing", "all", "partial", "unknown"};
+  for (unsigned i = 0; i < 4; ++i)
+    if (far == 1u << i) return kFar[i];
+  constexpr unsigned kUnknown = 1u << static_cast<unsigned>(Cancelled::Far::unknown);
+  return far == 0 || (far & kUnknown) != 0 ? "unknown" : "partial";
+}
 
 PyCancelled cancel(const Transfer& transfer, Seconds timeout) {
   PyCancelled out;
   Work& work = *transfer.work;
-  if (work.left == 0) return out;
-  static constexpr const char* kFar[] = {"nothing", "all", "partial", "unknown"};
   const Timeout whole = timeout_of(timeout);
-  Engine& engine = work.tracker->session().engine();
-  for (std::size_t i = work.polled ? 0 : work.next; i < work.ids.size(); ++i) {
-    const auto cancelled = [&] {
-      const Unlocked unlocked;
-      return engine.cancel(work.ids[i], whole);
-    }();
+  unsigned far = 0;
+  std::size_t collected = 0;  // those before it were, by now, perhaps by a thread that has yet to say so
+  for (std::size_t i = work.polled ? 0 : work.next; work.left > 0 && i < work.ids.size(); ++i) {
+    const auto cancelled =
+        unlocked([&, id = work.ids[i]] { return work.tracker->session().engine().cancel(id, whole); });
     if (!cancelled) {
-      if (cancelled.status().code() == ErrorCode::not_found) continue;
-      raise(cancelled.status());
+      if (cancelled.status().code() != ErrorCode::not_found) raise(cancelled.status());
+      collected = i + 1;
+      continue;
     }
-    const char* far = kFar[static_cast<int>(cancelled->far_side)];
-    out.far_side = i == 0 || out.far_side == far ? far : "partial";
+    far |= 1u << static_cast<unsigned>(cancelled->far_side);
     if (cancelled->fenced) continue;
     out.fenced = false;
     out.held_by = cancelled->held_by;
   }
+  if (work.left > 0 && !work.polled && work.next < collected)
+    far |= 1u << static_cast<unsigned>(Cancelled::Far::unknown);
+  out.far_side = far_side_of(work.left > 0 ? far | work.far : work.far);
   return out;
 }
 
@@ -79,7 +88,8 @@ void bind_transfers(py::module_& module) {
       .def(
           "wait",
           [](const Transfer& t, Seconds timeout) {
-            t.work->tracker->wait(t.work, Deadline(timeout));
+            if (!t.work->tracker->wait(t.work, Deadline(timeout)))
+              raise(ErrorCode::timed_out, "the transfer is still in flight; wait again, or cancel it");
             return result_of(*t.work);
           },
           py::arg("timeout") = py::none(),

@@ -55,7 +55,8 @@ struct Work {
   bool atomic = false;
   std::uint64_t bytes = 0;
   std::uint64_t old_value = 0;
-  PeerId peer = {};  // Completion::peer
+  PeerId peer = {};      // Completion::peer
+  std::uint8_t far = 0;  // a bit (1 << Cancelled::Far) for each way in which a request of it ended
   std::vector<Failed> failed;
   Pins pins;
   std::vector<py::object> callbacks;
@@ -67,6 +68,11 @@ struct Work {
   void collect(LetGo& over);
   [[nodiscard]] TransferId first() const;  // raises where none was taken
 };
+
+// Of a request whose own completion will not be heard of.
+inline Completion unheard(TransferId id, const Status& why) {
+  return {id, why.with_effect(Effect::unknown)};
+}
 
 struct Transfer {
   explicit Transfer(std::shared_ptr<Work> started) : work(std::move(started)) {}
@@ -93,7 +99,7 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
   void abandon(std::shared_ptr<Work> work);
   void reap();         // abandoned ones that have completed
   std::size_t poll();  // those that are polled: completes them and runs their callbacks
-  void wait(const std::shared_ptr<Work>& work, const Deadline& deadline);
+  bool wait(const std::shared_ptr<Work>& work, const Deadline& deadline);  // false: it was not done in time
   // The first of `all` that has ended, once one has.
   std::size_t wait_any(std::span<const std::shared_ptr<Work>> all, const Deadline& deadline);
   std::shared_ptr<Queue> make_queue(std::uint32_t capacity);
@@ -123,7 +129,7 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
   void end_all(Polled& of, QueueId from);
   void reap_queues();
   void wait_readable(Timeout most);
-  void wait_polled(const Work& work, const Deadline& deadline);
+  bool wait_polled(const Work& work, const Deadline& deadline);
   bool collect_any(std::span<const std::shared_ptr<Work>> all, bool polls, Timeout most);
   void make_room(const std::shared_ptr<Work>& work);
   void wait_for_next(Work& work, Timeout most, LetGo& over);
@@ -137,8 +143,8 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
 };
 
 py::object result_of(const Work& work);  // raises its error
-// The first one; `of_several`: with its index, and all that failed.
-[[noreturn]] void raise_failed(const std::vector<Failed>& failed, bool of_several);
+// `of_several`: with its index, and all that failed.
+[[noreturn]] void raise_failed(const Failed& first, const std::vector<Failed>& failed, bool of_several);
 void check_not_queued(const Work& work);  // raises while its queue is what completes it
 bool in_event_loop();                     // this thread runs an asyncio loop
 void check_callable(py::handle callback);

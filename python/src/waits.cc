@@ -53,17 +53,25 @@ py::object wait_any(const PyEngine& self, const py::object& given, Seconds timeo
 py::list wait_all(const PyEngine& self, const py::object& given, Seconds timeout) {
   const Deadline deadline(timeout);
   const auto transfers = transfers_of(self, given);
-  for (const auto& one : transfers) self.tracker->wait(as<Transfer>(one).work, deadline);
+  std::optional<Failed> late;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const auto& work = as<Transfer>(transfers[i]).work;
+    LetGo over;
+    if (late && !work->polled) work->collect(over);
+    if (!late && !self.tracker->wait(work, deadline))
+      late = {i, {ErrorCode::timed_out, "some of the transfers are still in flight; wait again, or cancel them"}};
+  }
   std::vector<Failed> failed;
   py::list results;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     const Work& work = *as<Transfer>(transfers[i]).work;
+    if (work.left > 0) continue;
     if (work.failed.empty())
       results.append(result_of(work));
     else
       failed.push_back({i, work.failed[0].status});
   }
-  if (!failed.empty()) raise_failed(failed, true);
+  if (late || !failed.empty()) raise_failed(late ? *late : failed[0], failed, true);
   return results;
 }
 
@@ -120,7 +128,8 @@ constexpr const char* kAllText = R"(wait_all(transfers, timeout=None) -> list of
 Waits until all are done and gives what each one's result() does, in their order.
 
 If some have failed it raises the first one's error, with its `index` in the list and all `failures`, once all are done.
-Raises TimedOut after `timeout` seconds; what is done stays so.)";
+Raises TimedOut after `timeout` seconds, with the `index` of the first that is in flight and those that have failed by
+then as `failures`; what is done stays so.)";
 constexpr const char* kFlushText = R"(flush(peer, timeout=None)
 
 Waits until all that any thread had submitted to the peer is complete, well or not.

@@ -26,6 +26,7 @@ class Arrivals {
   [[nodiscard]] std::uint64_t counter(std::uint32_t immediate) const { return counters_.read(immediate); }
   Status wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout);
   Result<CounterSpace> make_counters(std::uint32_t count, std::optional<std::uint32_t> first) {
+    if (waiting_.closed()) return Status(ErrorCode::closed, "the engine is closed");
     return spaces_.make(count, first, counters_);
   }
   Status release_counters(CounterSpaceId id);

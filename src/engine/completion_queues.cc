@@ -43,7 +43,7 @@ Result<QueueId> CompletionQueues::make(std::uint32_t capacity) {
   }
   if (place == kMost)
     return Status(ErrorCode::resource_exhausted,
-                  "an engine has at most " + std::to_string(kMost) + " completion queues: end_queue() one");
+                  "an engine has at most " + std::to_string(kMost) + " completion queues: end one");
   NamedQueue* queue = places_[place].load(std::memory_order_relaxed);
   std::uint64_t generation = queue == nullptr ? 0 : queue->state_.load(std::memory_order_relaxed) >> 32;
   if (queue == nullptr || queue->capacity_ < rounded) {

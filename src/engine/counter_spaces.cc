@@ -53,7 +53,7 @@ Result<CounterSpace> CounterSpaces::make(std::uint32_t count, std::optional<std:
       std::find_if(&spaces_[0], &spaces_[kMost], [](const Space& s) { return s.stage_ == Space::Stage::free; });
   if (unused == &spaces_[kMost])
     return Status(ErrorCode::resource_exhausted,
-                  "an engine has at most " + std::to_string(kMost) + " counter spaces: release_counters() of one");
+                  "an engine has at most " + std::to_string(kMost) + " counter spaces: release one");
   const auto place = room_for(count);
   if (!place)
     return Status(ErrorCode::resource_exhausted, "there is no room for " + std::to_string(count) +

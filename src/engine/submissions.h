@@ -33,7 +33,10 @@ class Submissions {
   // Where no slot is free: queue_full, or ok with an empty id.
   Result<TransferId> submit(const Request& request, bool full_is_error = true);
   // As the calls of Engine with these names; poll_queue: of poll(queue, ...).
-  Result<QueueId> make_queue(std::uint32_t capacity) { return queues_.make(capacity); }
+  Result<QueueId> make_queue(std::uint32_t capacity) {
+    if (waiting_.closed()) return Status(ErrorCode::closed, "the engine is closed");
+    return queues_.make(capacity);
+  }
   Status end_queue(QueueId id);
   std::size_t poll_queue(QueueId id, std::span<Completion> completions);
   Status wait_queue(QueueId id, Timeout timeout);

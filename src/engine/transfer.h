@@ -102,8 +102,9 @@ struct Transfer {
   // generation << 2 | Stage: what waiters sleep on and what makes a TransferId current.
   std::atomic<std::uint32_t> word{0};
 
-  std::atomic<std::uint32_t> peer{0};  // slot; other workers read it for `after`
-  Failures failures;                   // of all transfers that this slot had
+  std::atomic<std::uint32_t> peer{0};           // slot; other workers read it for `after`
+  Failures failures;                            // of all transfers that this slot had
+  std::atomic<Effect> effect{Effect::unknown};  // of the last of them that failed
   // As the request says, for callers that know the id alone: of the slot's latest transfer.
   std::atomic<bool> receives{false};
   std::atomic<Deliver> delivery{Deliver::to_wait};

@@ -250,6 +250,7 @@ class Worker final : public Stepper, public TransferOwner {
     if (services_.transfers.ends().noted()) services_.runtime.executor.wake_all(services_.transfers.ends().word());
   }
   void answer_cancels(Transfer& transfer, Cancelled::Far far_side);
+  [[nodiscard]] Cancelled::Far far_side_of_ended(TransferId id) const;
   bool take_commands();
   void run_closed();
   void stay_closed();

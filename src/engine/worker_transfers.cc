@@ -6,6 +6,18 @@
 
 // Worker: cancelling transfers, dependents of transfers, and delivery of completions.
 namespace fairway::engine {
+namespace {
+
+Cancelled::Far far_side_of(Effect failed) {
+  switch (failed) {
+    case Effect::not_applied: return Cancelled::Far::nothing;
+    case Effect::partial: return Cancelled::Far::partial;
+    case Effect::unknown: break;
+  }
+  return Cancelled::Far::unknown;
+}
+
+}  // namespace
 
 // Earlier submissions, commands of other threads and region removals go first. So does what another thread is still
 // putting before a submission of this one.
@@ -68,7 +80,7 @@ void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket
   Peer* owner = services_.transfers.is_active(id) ? peer(services_.transfers[id.slot].peer) : nullptr;
   if (owner == nullptr) {
     if (ticket != nullptr) {
-      ticket->result = {true, {}, Cancelled::Far::unknown};
+      ticket->result = {true, {}, far_side_of_ended(id)};
       ticket->word.store(1, std::memory_order_release);
       services_.runtime.executor.wake_all(ticket->word);
     }
@@ -83,6 +95,19 @@ void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket
     return;
   }
   if (owner->transfers().stop(id.slot, why)) answer_cancels(services_.transfers[id.slot], Cancelled::Far::all);
+}
+
+// What its completion says, which another thread may be collecting: then nothing.
+Cancelled::Far Worker::far_side_of_ended(TransferId id) const {
+  const auto waits = [&] {
+    const Stage stage = services_.transfers.stage(id);
+    return stage == Stage::done || stage == Stage::done_to_poll;
+  };
+  if (!waits()) return Cancelled::Far::unknown;
+  const Transfer& transfer = services_.transfers[id.slot];
+  if (!transfer.failures.has(id.generation)) return Cancelled::Far::all;
+  const Effect effect = transfer.effect.load(std::memory_order_acquire);
+  return waits() ? far_side_of(effect) : Cancelled::Far::unknown;  // it may be a later one's
 }
 
 // Nothing accesses the transfer's memory any more.
@@ -151,7 +176,10 @@ void Worker::ended(std::uint32_t slot) {
 // Keeps its history for explain() and starts or fails its dependents.
 void Worker::note_end(Transfer& transfer) {
   const bool ok = transfer.completion.status.is_ok();
-  if (!ok) transfer.failures.add(transfer.completion.id.generation);
+  if (!ok) {
+    transfer.failures.add(transfer.completion.id.generation);
+    transfer.effect.store(transfer.completion.status.effect(), std::memory_order_release);
+  }
   if (history_.size() < History::kSize) history_.emplace_back();
   History& past = history_[history_next_];
   past.id = transfer.completion.id;
@@ -213,9 +241,7 @@ void Worker::deliver(std::uint32_t slot, bool& completed) {
   Transfer& transfer = services_.transfers[slot];
   if (transfer.ticket != nullptr)
     answer_cancels(transfer, transfer.completion.status.is_ok() ? Cancelled::Far::all
-                             : transfer.bytes_posted == 0       ? Cancelled::Far::nothing
-                             : transfer.in_doubt                ? Cancelled::Far::unknown
-                                                                : Cancelled::Far::partial);
+                                                                : far_side_of(transfer.completion.status.effect()));
   const RequestOptions& options = transfer.request.options;
   if (options.deliver == Deliver::to_callback) {
     const Completion completion = std::move(transfer.completion);

@@ -36,6 +36,7 @@ class HcaText {
 
   // "  max_qp  131072   what it is; for Fairway: what follows"
   void row(std::string_view name, const std::string& value, std::string_view meaning, std::string_view limit = {}) {
+    rows_.push_back({port_, "attribute", std::string(name), value, std::string(meaning), std::string(limit)});
     std::string text(meaning);
     if (!limit.empty()) text += fmt::format("; for Fairway: {}", limit);
     constexpr std::size_t kName = 24;
@@ -70,12 +71,15 @@ class HcaText {
       // Counters of few bits stop at their maximum: the true number is unknown.
       const auto most = most_of(counter.name);
       const bool is_stuck = most != 0 && counter.value == most;
+      rows_.push_back({port_, "counter", counter.name, std::to_string(counter.value),
+                       is_stuck ? "at its end: this or more" : "", ""});
       out_ += fmt::format("    {} {}{}\n", pad(counter.name, 34), counter.value,
                           is_stuck ? "  (at its end: this or more)" : "");
     }
   }
 
   void port(const RdmaPort& port) {
+    port_ = port.number;
     out_ += "\n";
     head(fmt::format("Port {}", port.number));
     fact("state", port.state, "ACTIVE: ready for traffic; INIT, ARMED: waits for a subnet manager; DOWN: no link",
@@ -105,6 +109,7 @@ class HcaText {
     attributes(port.attributes);
     if (!port.gids.empty()) out_ += "  GIDs: addresses; RoCE v2 is the one that routers pass on\n";
     for (const topology::Gid& gid : port.gids) {
+      rows_.push_back({port_, "gid", std::to_string(gid.index), gid.address.value_or(""), gid.type.value_or(""), ""});
       out_ +=
           fmt::format("    {:>3}  {} {} {}{}\n", gid.index, pad(gid.type.value_or("?"), 8),
                       pad(gid.scope.value_or("?"), 11), pad(gid.interface.value_or(""), 10), gid.address.value_or(""));
@@ -114,16 +119,16 @@ class HcaText {
   }
 
   std::string take() { return std::move(out_); }
+  std::vector<HcaRow> take_rows() { return std::move(rows_); }
 
  private:
   const TextStyle& style_;
+  std::uint32_t port_ = 0;
   std::string out_;
+  std::vector<HcaRow> rows_;
 };
 
-}  // namespace
-
-std::string hca_text(const topology::Machine& machine, const RdmaDevice& device, const TextStyle& style) {
-  HcaText text(style);
+void explain(const topology::Machine& machine, const RdmaDevice& device, HcaText& text) {
   text.head(device.name);
   text.fact("type", device.hca_type, "the vendor's number of the model");
   text.fact("firmware", device.firmware, "version on the device");
@@ -144,7 +149,21 @@ std::string hca_text(const topology::Machine& machine, const RdmaDevice& device,
   }
   text.attributes(device.attributes);
   for (const RdmaPort& port : device.ports) text.port(port);
+}
+
+}  // namespace
+
+std::string hca_text(const topology::Machine& machine, const RdmaDevice& device, const TextStyle& style) {
+  HcaText text(style);
+  explain(machine, device, text);
   return text.take();
+}
+
+std::vector<HcaRow> hca_rows(const topology::Machine& machine, const RdmaDevice& device) {
+  const TextStyle plain;
+  HcaText text(plain);
+  explain(machine, device, text);
+  return text.take_rows();
 }
 
 }  // namespace fairway::render

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "render/expected.h"
 #include "render/words.h"
@@ -24,6 +26,14 @@ std::string port_errors_text(const topology::Machine& machine, const TextStyle& 
 
 // One RDMA device: what each attribute means, and the limit that it sets.
 std::string hca_text(const topology::Machine& machine, const topology::RdmaDevice& device, const TextStyle& style);
+
+// The same as rows.
+struct HcaRow {
+  std::uint32_t port = 0;  // 0: of the device
+  std::string kind;        // "attribute", "counter" or "gid"
+  std::string name, value, meaning, limit;
+};
+std::vector<HcaRow> hca_rows(const topology::Machine& machine, const topology::RdmaDevice& device);
 
 std::string findings_text(std::span<const topology::Finding> findings, const TextStyle& style);
 std::string notes_text(std::span<const topology::Note> notes, const TextStyle& style);

@@ -53,6 +53,7 @@ Result<Machine> read_tree(const std::string& path, Evidence& evidence) {
 Status read_folder(const std::string& path, bool tree, Evidence& evidence) {
   const auto names = list_directory(path, kMaxFiles);
   if (!names) return names.status();
+  if (names->empty()) return {ErrorCode::invalid_argument, path + ": the folder is empty"};
   constexpr std::string_view kOfTrees[] = {"sys", "proc", "etc", "var", "class", "bus", "devices"};
   std::size_t bytes = 0;
   for (const auto& name : *names) {

@@ -6,6 +6,7 @@ GiB. Time to first token: a prefill that takes --layer-ms for each layer, until 
 layer's pages leave once it is computed, else all leave at the end."""
 
 import argparse
+import json
 import os
 import pickle
 import socket
@@ -207,27 +208,33 @@ def layer_by_layer(way, cache, layer_seconds):
     return first_token(cache, layer_seconds, lambda number: started.append(way.start(cache.of_layer[number])), wait)
 
 
-def bench(shape, tokens, seconds, layer_seconds):
+def bench(shape, tokens, seconds, layer_seconds, say=print):
+    """Says what it measures as it goes, and gives a row for each way."""
+    rows = []
     cache = Cache(shape, tokens)
     size = cache.bytes.nbytes
-    print(f"{shape.name}: {shape.about}; {tokens} tokens are {cache.pages} pages of {shape.page_bytes} bytes, {size / 1e6:.1f} MB; "
+    say(f"{shape.name}: {shape.about}; {tokens} tokens are {cache.pages} pages of {shape.page_bytes} bytes, {size / 1e6:.1f} MB; "
           f"computing takes {shape.layers * layer_seconds * 1e3:.0f} ms")
-    print(f"  {'':34} {'MB/s':>7} {'p50 ms':>8} {'p99 ms':>8} {'CPU s/GiB':>10} {'first token ms':>15}", flush=True)
+    say(f"  {'':34} {'MB/s':>7} {'p50 ms':>8} {'p99 ms':>8} {'CPU s/GiB':>10} {'first token ms':>15}", flush=True)
     with Target(cache) as target:
         for kind in (Memcpy, Pickle, Nixl, Fairway):
             way = kind(cache, target)
             p50, p99, cpu = measure(way, size, target, seconds)
-            words = "-"
-            if kind is not Memcpy:
-                words = f"{first_token(cache, layer_seconds, lambda number: None, way.move) * 1e3:.1f}"
+            first = None if kind is Memcpy else first_token(cache, layer_seconds, lambda number: None, way.move) * 1e3
+            words = "-" if first is None else f"{first:.1f}"
+            rows.append({"model": shape.name, "way": way.name, "bytes": size, "mbs": size / p50 / 1e6, "p50_ms": p50 * 1e3, "p99_ms": p99 * 1e3,
+                         "cpu_s_per_gib": cpu, "first_token_ms": first})
             row = f"{size / p50 / 1e6:7.0f} {p50 * 1e3:8.2f} {p99 * 1e3:8.2f} {cpu:10.3f}"
-            print(f"  {way.name:34} {row} {words:>15}", flush=True)
+            say(f"  {way.name:34} {row} {words:>15}", flush=True)
             if kind is Fairway:
-                print(f"  {'  layers':34} {'':36} {layer_by_layer(way, cache, layer_seconds) * 1e3:15.1f}", flush=True)
+                by_layer = layer_by_layer(way, cache, layer_seconds) * 1e3
+                rows.append({**dict.fromkeys(rows[-1]), "model": shape.name, "way": f"{way.name}, layer by layer", "bytes": size, "first_token_ms": by_layer})
+                say(f"  {'  layers':34} {'':36} {by_layer:15.1f}", flush=True)
                 way.check()
                 path = way.path()
             way.close()
-    print(f"  over {path}")
+    say(f"  over {path}")
+    return rows
 
 
 class Parser(argparse.ArgumentParser):
@@ -262,7 +269,12 @@ def main(arguments):
     parser.add_argument("--tokens", type=number_in(int, 1, 1 << 20), default=256, help="of the prompt (256)")
     parser.add_argument("--seconds", type=number_in(float, 0, 3600), default=1.0, help="to measure each way (1)")
     parser.add_argument("--layer-ms", type=number_in(float, 0, 10_000), default=1.0, help="what computing a layer takes (1)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON, once all are measured")
     given = parser.parse_args(arguments)
+    say = (lambda *words, **options: None) if given.json else print
+    rows = []
     for name in given.model or SHAPES:
-        bench(SHAPES[name], given.tokens, given.seconds, given.layer_ms / 1e3)
+        rows += bench(SHAPES[name], given.tokens, given.seconds, given.layer_ms / 1e3, say)
+    if given.json:
+        print(json.dumps({"format": "fairway-kv-bench", "version": 1, "tokens": given.tokens, "layer_ms": given.layer_ms, "rows": rows}, indent=1))
     return 0

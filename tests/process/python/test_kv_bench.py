@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,18 @@ class Bench(unittest.TestCase):
 
     def test_as_a_module(self):
         self.check(sys.executable, "-m", "fairway.kv", "bench", *QUICK)
+
+    def test_its_figures_as_json(self):
+        code, out, err = run(sys.executable, "-m", "fairway.kv", "bench", "--json", *QUICK)
+        self.assertEqual((code, err), (0, ""))
+        document = json.loads(out)
+        self.assertEqual((document["format"], document["tokens"]), ("fairway-kv-bench", 32))
+        ways = {row["way"]: row for row in document["rows"]}
+        self.assertEqual(len(ways), 5, ways)
+        self.assertEqual({(row["model"], row["bytes"]) for row in ways.values()}, {("MLA", 122 * 18432)})
+        whole, layers = ways["Fairway, pages"], ways["Fairway, pages, layer by layer"]
+        self.assertTrue(0 < whole["p50_ms"] <= whole["p99_ms"] and whole["mbs"] > 0 and whole["first_token_ms"] > 0, whole)
+        self.assertEqual([name for name, value in layers.items() if value is None], ["mbs", "p50_ms", "p99_ms", "cpu_s_per_gib"])
 
     @unittest.skipUnless(os.environ.get("FAIRWAY_TOOL"), "this build has no tool: FAIRWAY_TOOL does not name it")
     def test_as_a_command_of_the_tool(self):

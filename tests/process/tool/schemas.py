@@ -16,6 +16,8 @@ except ImportError:
 
 BASE = "file:///docs/schemas/"
 MACHINES = ["h20", "h200_x2", "dgx1v", "mi250x", "small_vm", "nvlink_bridge_pair", "vm_two_sockets"]
+# By command what a build without libfabric, the plugin or the Python module does not print.
+ABSENT = {"topo": "fairway-providers.json", "nccl": "fairway-nccl-env.json", "kv": "fairway-kv-bench.json"}
 
 
 @contextlib.contextmanager
@@ -49,6 +51,12 @@ def commands(tool, machines, scratch):
     yield ["topo", "nics", "--gpu", "4", "--json", "--from", machines / "h20.json"], (0,)
     yield ["topo", "nics", "--numa", "0", "--json", "--from", machines / "h20.json"], (0,)
     yield ["topo", "lint", "--json", machines / "h20.json", "--against", machines / "h200_x2.json"], (0, 1)
+    yield ["topo", "hca", "--json", "--from", machines / "h20.json"], (0,)
+    yield ["topo", "hca", "mlx5_bond_0", "--json", "--from", machines / "h20.json"], (0,)
+    yield ["nccl", "env", "--one-host", "--json"], (0, 1)  # 1: this build has no plugin
+    yield ["kv", "bench", "--model", "MLA", "--tokens", "32", "--seconds", "0", "--layer-ms", "0", "--json"], (0, 1)  # 1: nor the Python module
+    yield ["doctor", "rules", "--json"], (0,)
+    yield ["doctor", "rules", "below-expectation", "--json"], (0,)
     yield ["topo", "diff", "--json", machines / "h200_x2.json", machines / "h200_x4.json"], (1,)
     yield ["topo", "diff", "--json", machines / "h200_x2.json", machines / "h200_x2.json"], (0,)
     yield ["info", "--json", "--variables"], (0, 1)
@@ -101,7 +109,7 @@ def main(tool, tree):
             if ran.returncode not in exits:
                 wrong.append(f"{line}: exit {ran.returncode}: {ran.stderr.strip()}")
             if ran.returncode != 0 and not ran.stdout:
-                used.add("fairway-providers.json")
+                used.add(ABSENT.get(words[0], ""))
                 continue
             document = json.loads(ran.stdout)
             name = f"{document.get('format')}.json"

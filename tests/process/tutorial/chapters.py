@@ -108,6 +108,19 @@ class Chapters(unittest.TestCase):
             for each in (page, page.parent / "zh-CN" / page.name):
                 self.assertRegex(each.read_text(), r"!\[[^]]+\]\([^)]+\.svg\)", each)
 
+    def test_arguments_that_a_program_does_not_have(self):
+        programs = {"01_two_processes": "[ADDRESS]", "02_notifications": "[ADDRESS]", "03_pages": "[ADDRESS]", "05_explain": "", "12_collectives": "",
+                    "04_a_peer_dies": "[dies | ADDRESS...]", "13_kernels": ""}
+        for name, usage in programs.items():
+            path = shutil.which(name)
+            if path is None:
+                self.assertEqual(name, "13_kernels")  # of what this build does not have
+                continue
+            for words in (["--help"], ["-x", "1"], *([["a"], ["a", "1"], ["/tmp"]] if usage == "" else [])):
+                with self.subTest(name=name, words=words):
+                    done = subprocess.run([path, *words], capture_output=True, text=True, timeout=SECONDS)
+                    self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", f"usage: {path} {usage}".rstrip() + "\n"))
+
     def test_1_two_processes(self):
         self.pair("01", "01_two_processes")
 
@@ -116,6 +129,12 @@ class Chapters(unittest.TestCase):
 
     def test_3_pages(self):
         self.pair("03", "03_pages")
+
+    def test_3_its_explanation_is_of_a_peer_that_is_there(self):
+        for _ in range(5):
+            target = self.start("03_pages")
+            self.assertNotIn("is gone", self.run_to_end("03_pages", target.address))
+            self.assertEqual(target.end()[0], 0)
 
     def test_4_a_peer_dies(self):
         first, second = self.start("04_a_peer_dies", "dies"), self.start("04_a_peer_dies")

@@ -203,6 +203,7 @@ TEST_P(Queues, CloseCompletesWhatNamesThemAndEndsTheirWaits) {
   EXPECT_EQ(done[0].id, *id);
   EXPECT_EQ(done[0].status.code(), ErrorCode::cancelled);
   EXPECT_TRUE(left_->end_queue(queue));
+  EXPECT_EQ(left_->make_queue(8).status().code(), ErrorCode::closed);
 }
 
 INSTANTIATE_TEST_SUITE_P(Progress, Queues, testing::Values(Progress::threads, Progress::caller));

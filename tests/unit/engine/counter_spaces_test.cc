@@ -164,6 +164,7 @@ TEST_P(Spaces, ReleaseAndCloseEndTheirWaits) {
   std::thread second([&] { EXPECT_EQ(left_->wait_notification(kept.id, kSoon).code(), ErrorCode::closed); });
   left_->close();
   second.join();
+  EXPECT_EQ(left_->make_counters(1).status().code(), ErrorCode::closed);
 }
 
 INSTANTIATE_TEST_SUITE_P(Progress, Spaces, testing::Values(Progress::threads, Progress::caller));

@@ -265,6 +265,27 @@ TEST_P(TwoEngines, CancelledTransfersEndOnce) {
   }
 }
 
+TEST_P(TwoEngines, CancelOfWhatHasEndedSaysWhatItsCompletionDoes) {
+  using Far = Cancelled::Far;
+  const auto far_side = [&](TransferId id) {
+    const auto cancelled = left_->cancel(id, kSoon);
+    EXPECT_TRUE(cancelled && cancelled->fenced) << cancelled.status().to_string();
+    return cancelled ? cancelled->far_side : Far::unknown;
+  };
+  for (int reused = 0; reused < 3; ++reused) {
+    const TransferId written = *left_->write(right_peer_, extent(0, 0, kBytes));
+    const TransferId unheard = *left_->receive(right_peer_, 1, {near_region_.id, 0, 64});
+    EXPECT_TRUE(left_->flush(right_peer_, kSoon));
+    for (int again = 0; again < 3; ++again) {
+      EXPECT_EQ(far_side(written), Far::all);
+      EXPECT_EQ(far_side(unheard), Far::nothing);
+    }
+    EXPECT_EQ(finish(unheard, *left_).status.code(), ErrorCode::cancelled);
+    EXPECT_TRUE(finish(written, *left_).status);
+    EXPECT_EQ(left_->cancel(written, kSoon).status().code(), ErrorCode::not_found);
+  }
+}
+
 TEST_P(TwoEngines, AfterStartsOnlyWhenTheFirstIsVisible) {
   RequestOptions options;
   auto first = left_->write(right_peer_, extent(0, 0, kBytes));

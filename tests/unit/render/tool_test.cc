@@ -80,6 +80,25 @@ TEST(Tool, AMistypedOptionIsNamedAlsoWhereAnArgumentIsMissing) {
   EXPECT_EQ(hidden.output.find("'--serve'"), std::string::npos) << "not for users: " << hidden.output;
 }
 
+TEST(Tool, VersionIsACommandLikeOthers) {
+  const Outcome flag = run_tool("--version"), command = run_tool("version"), help = run_tool("help version");
+  EXPECT_EQ(command.exit, 0);
+  EXPECT_EQ(command.output, flag.output);
+  EXPECT_EQ(help.exit, 0);
+  EXPECT_NE(help.output.find("Usage: fairway version"), std::string::npos) << help.output;
+  EXPECT_EQ(run_tool("version --help").output, help.output);
+  EXPECT_EQ(run_tool("help help").output, run_tool("help").output);
+  fails_in_one_line("version 3", 2, "fairway version: takes no further argument, but got '3'");
+}
+
+TEST(Tool, AnEmptyFolderIsCalledSo) {
+  char folder[] = "/tmp/fairway-empty-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  for (const char* command : {"topo", "topo nics", "predict"})
+    fails_in_one_line(std::string(command) + " --from " + folder, 2, std::string(folder) + ": the folder is empty");
+  std::filesystem::remove(folder);
+}
+
 TEST(Tool, OptionsThatWouldBeIgnoredAreErrors) {
   fails_in_one_line("bench 127.0.0.1:4000 --listen 127.0.0.1:0", 2, "ADDRESS excludes --listen");
   fails_in_one_line("sim --seed 3 --seeds 1..2", 2, "--seed");
@@ -93,7 +112,8 @@ TEST(Tool, OptionsThatWouldBeIgnoredAreErrors) {
 TEST(Tool, NumbersThatAreNoneAreRefused) {
   for (const char* none : {"-1", "0", "x", "3x", " 3", "1e3", "18446744073709551616"}) {
     fails_in_one_line(std::string("sim --seed '") + none + "'", 2, std::string("--seed: '") + none + "' is no number");
-    fails_in_one_line(std::string("sim --seeds '1..") + none + "'", 2, "is neither a number from 1 nor a range");
+    fails_in_one_line(std::string("sim --seeds '1..") + none + "'", 2,
+                      "is neither one seed, a number from 1, nor a range");
   }
   fails_in_one_line("sim --collectives 4 --only barrier,nonsense", 2, "nonsense");
   fails_in_one_line("sim --seeds 5..1", 2, "'5..1' is neither");
