@@ -89,7 +89,11 @@ void Communicator::abort() {
   state_->abort();
 }
 const CollectiveFailure& Communicator::failure() const {
-  static const CollectiveFailure kMoved{.status = State::moved()};
+  static const CollectiveFailure kMoved = [] {
+    CollectiveFailure moved;
+    moved.status = State::moved();
+    return moved;
+  }();
   if (state_ == nullptr) return kMoved;
   if (state_->aborted) (void)state_->check_open();
   return state_->failure;
