@@ -110,7 +110,7 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
       all.second = where;
     }
     if (key == "Pending" && section == "Remapped Rows") facts.set(prefix + ".remap_pending", normal(value), where);
-    if (key == "Pending Page Blacklist") facts.set(prefix + ".remap_pending", normal(value), where);
+    if (key == "Pending Page Blacklist") facts.set(prefix + ".page_pending", normal(value), where);
     if (key == "SRAM Threshold Exceeded") facts.set(prefix + ".sram_threshold", normal(value), where);
     read_recovery(prefix, key, value, where, facts);
     read_heat(prefix, key, value, where, facts);
@@ -281,7 +281,7 @@ std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
                                         {"fabric.state", "fabric_state"},
                                         {"remapped_rows.pending", "remap_pending"},
                                         {"remapped_rows.failure", "remap_failure"},
-                                        {"retired_pages.pending", "remap_pending"},
+                                        {"retired_pages.pending", "page_pending"},
                                         {"gpu_recovery_action", "recovery_action"},
                                         {"reset_status.reset_required", "reset_required"}};
   std::vector<std::string_view> heading;
@@ -317,7 +317,7 @@ std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
       const auto value = text::lower(cell(name));
       if (value.empty() || value.starts_with('[') || value == "n/a") continue;
       // Some drivers print whether as a number.
-      const bool whether = fact.starts_with("remap") || fact == "reset_required";
+      const bool whether = fact.starts_with("remap") || fact == "page_pending" || fact == "reset_required";
       to.facts.set(fmt::format("gpu.{}.{}", *ordinal, fact),
                    whether ? (value == "no" || value == "0" ? "no" : "yes") : text::quote(value), output.at(number));
       ++told;

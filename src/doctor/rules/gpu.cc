@@ -178,15 +178,17 @@ void broken_memory(const RuleInput& input, RuleResult& result) {
     const auto remap = gpu_fact(machine, gpu, "remap_failure");
     const auto pending = gpu_fact(machine, gpu, "remap_pending");
     const auto errors = gpu_fact(machine, gpu, "ecc_uncorrected");
-    if (input.facts.find(remap) == nullptr && input.facts.find(errors) == nullptr &&
-        input.facts.find(pending) == nullptr) {
+    const auto page = gpu_fact(machine, gpu, "page_pending");  // of GPUs older than the remapping of rows
+    const auto sram = gpu_fact(machine, gpu, "sram_threshold");
+    const auto is_so = [&](const std::string& fact) { return text::lower(input.facts.text(fact)) == "yes"; };
+    const bool exceeded = is_so(sram);
+    const bool failed = is_so(remap);
+    const bool waits = is_so(pending) || is_so(page);
+    const auto knows = [&](const std::string& fact) { return input.facts.find(fact) != nullptr; };
+    if (!knows(remap) && !knows(errors) && !knows(pending) && !exceeded && !waits) {
       result.lacks(input.facts.why_not(remap));
       continue;
     }
-    const auto sram = gpu_fact(machine, gpu, "sram_threshold");
-    const bool exceeded = input.facts.text(sram) == "yes";
-    const bool failed = text::lower(input.facts.text(remap)) == "yes";
-    const bool waits = text::lower(input.facts.text(pending)) == "yes";
     const auto uncorrected = input.facts.number(errors).value_or(0);
     if (!failed && !waits && !exceeded && uncorrected == 0) continue;
     Finding finding;
@@ -196,12 +198,13 @@ void broken_memory(const RuleInput& input, RuleResult& result) {
     finding.title =
         failed     ? fmt::format("GPU{}: remapping of a bad memory row failed", machine.gpus[gpu].ordinal)
         : exceeded ? fmt::format("GPU{}: more errors of its SRAM than its maker allows", machine.gpus[gpu].ordinal)
-        : waits    ? fmt::format("GPU{}: remapping of a bad memory row waits for a reset", machine.gpus[gpu].ordinal)
+        : waits    ? fmt::format("GPU{}: the retirement of bad memory waits for a reset", machine.gpus[gpu].ordinal)
                    : fmt::format("GPU{}: {:.0f} uncorrected memory errors", machine.gpus[gpu].ordinal, uncorrected);
     finding.cause = fmt::format("gpu {}", gpu);
     if (failed) finding.evidence.push_back(evidence_of(input.facts, remap, "remapping failure occurred"));
     if (exceeded) finding.evidence.push_back(evidence_of(input.facts, sram, "SRAM threshold exceeded"));
-    if (waits) finding.evidence.push_back(evidence_of(input.facts, pending, "pending: a reset is due"));
+    if (waits)
+      finding.evidence.push_back(evidence_of(input.facts, is_so(pending) ? pending : page, "pending: a reset is due"));
     if (uncorrected > 0)
       finding.evidence.push_back(
           evidence_of(input.facts, errors, fmt::format("{:.0f} uncorrected errors", uncorrected)));

@@ -236,7 +236,7 @@ void job_network(const RuleInput& input, RuleResult& result) {
   if (!socket && none == nullptr) return;
   Finding finding;
   finding.title = seen_rails ? "The job goes by TCP sockets, though this host has rails"
-                             : "The job goes by TCP sockets; whether its host has RDMA devices is not recorded";
+                             : "The job goes by TCP sockets; no RDMA device of its host is recorded";
   if (!seen_rails) finding.level = Level::note;
   finding.confidence = Confidence::measured;
   finding.path = "every path of that job over the network";

@@ -91,21 +91,23 @@ void differ_as_pair(const RuleInput& input, const LinkCounts& links, RuleResult&
   result.add(std::move(finding));
 }
 
-// Links that are up and slower than the others.
-bool slower_links(const RuleInput& input, RuleResult& result) {
+// Links that are up and slower than the others of GPUs of the same model.
+void slower_links(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  std::map<double, std::size_t> rates;
+  std::map<std::string, std::map<double, std::size_t>> rates;
   const auto rate_of = [](const Seen& seen) { return text::to_double(seen.value).value_or(0); };
+  const auto model_of = [&machine](std::uint32_t gpu) { return machine.gpus[gpu].model.value_or(""); };
+  const auto links_of = [&](std::uint32_t gpu) { return input.facts.below(gpu_fact(machine, gpu, "nvlink_gbs")); };
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-    for (const auto& [link, seen] : input.facts.below(gpu_fact(machine, gpu, "nvlink_gbs"))) ++rates[rate_of(*seen)];
+    for (const auto& [link, seen] : links_of(gpu)) ++rates[model_of(gpu)][rate_of(*seen)];
   }
-  if (rates.empty()) return false;
-  const auto usual = std::max_element(rates.begin(), rates.end(), [](const auto& a, const auto& b) {
-                       return a.second < b.second;
-                     })->first;
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     Finding finding;
-    for (const auto& [link, seen] : input.facts.below(gpu_fact(machine, gpu, "nvlink_gbs"))) {
+    for (const auto& [link, seen] : links_of(gpu)) {
+      const auto& alike = rates[model_of(gpu)];
+      const auto usual = std::max_element(alike.begin(), alike.end(), [](const auto& a, const auto& b) {
+                           return a.second < b.second;
+                         })->first;
       if (rate_of(*seen) >= 0.9 * usual) continue;
       finding.evidence.push_back({fmt::format("link {}: {} GB/s, others {:g}", link, seen->value, usual), seen->where});
     }
@@ -120,7 +122,6 @@ bool slower_links(const RuleInput& input, RuleResult& result) {
                    reset_of(machine, gpu, "else replace it")};
     result.add(std::move(finding));
   }
-  return true;
 }
 
 // "all links are inActive", in place of a GPU's links.

@@ -360,7 +360,7 @@ constexpr Rule kRules[] = {
     {"pcie-width", Family::pcie, "A PCIe link runs with fewer lanes than both its ends support",
      "Half the lanes give half the rate: Gen4 x8 has 15.75 GB/s, 126 Gb/s raw.",
      "The current width against the largest that device and port both support, for links of GPUs and rails and above "
-     "them.",
+     "them: a note where no recorded path crosses the link, but of GPUs of which nvidia-smi alone tells.",
      "Reseat the card; check riser, slot and bifurcation.", "nccl#2397; 126 Gb/s est.", width},
     {"pcie-speed", Family::pcie, "A PCIe link runs at a lower generation than both its ends support",
      "Gen4 in place of Gen5: 24 in place of 48 GB/s of payload.",

@@ -36,7 +36,10 @@ void link_diagnosis(const RuleInput& input, RuleResult& result) {
                     : counts  ? fmt::format("{}: its link {} {} times", device,
                                            what == "link_down" ? "went down" : "recovered from errors", value)
                               : fmt::format("{}: {} is {}", device, what, value);
-    const bool warns = outside || (counts && value >= 10) || (diagnosis && !finding.devices.empty());
+    // Without a link there is no light to receive.
+    const auto* state = input.facts.find(fmt::format("mlxlink.{}.state", device));
+    const bool up = state == nullptr || text::lower(state->value) == "active";
+    const bool warns = (outside && up) || (counts && value >= 10) || (diagnosis && !finding.devices.empty());
     finding.level = warns ? Level::warning : Level::note;
     finding.path = device;
     finding.cause = (diagnosis ? "port " : outside ? "module " : counts ? "flaps " : "errors ") + device;

@@ -40,6 +40,11 @@ TEST(DoctorNamedFaults, SmiQueryFieldsOfAGpu) {
   };
   EXPECT_FALSE(has(pages("No"), "gpu-memory"));
   EXPECT_TRUE(has(pages("Yes"), "gpu-memory", Level::warning));
+  // GPUs that remap rows have no retired pages.
+  EXPECT_TRUE(has(report_on(smi_log("    Retired Pages\n        Pending Page Blacklist            : N/A\n"
+                                    "    Remapped Rows\n        Pending                           : Yes\n")),
+                  "gpu-memory", Level::warning));
+  EXPECT_TRUE(has(report_on(smi_log("        SRAM Threshold Exceeded           : Yes\n")), "gpu-memory"));
   const auto heat = [](const char* now) {
     return report_on(smi_log(std::string("    Temperature\n        GPU Current Temp                  : ") + now +
                              " C\n        GPU Slowdown Temp                 : 92 C\n"));
@@ -104,10 +109,12 @@ TEST(DoctorNamedFaults, ColumnsOfASmiQuery) {
 }
 
 TEST(DoctorNamedFaults, MlxlinksValuesOutsideTheirRange) {
-  const auto link = [](const char* heat, const char* power, const char* downs) {
+  const auto link = [](const char* heat, const char* power, const char* downs, const char* state = "Active") {
     return report_on(std::string("# mlxlink -d mlx5_0 -m -c\n\nOperational Info\n----------------\n"
-                                 "State                              : Active\n\nModule Info\n-----------\n"
-                                 "Temperature [C]                    : ") +
+                                 "State                              : ") +
+                     state +
+                     "\n\nModule Info\n-----------\n"
+                     "Temperature [C]                    : " +
                      heat + " [-5..75]\nRx Power Current [dBm]             : " + power +
                      " [-7.9..6]\n\nLink Down Counter                  : " + downs + "\n");
   };
@@ -115,6 +122,8 @@ TEST(DoctorNamedFaults, MlxlinksValuesOutsideTheirRange) {
   EXPECT_TRUE(has(link("78", "0.4,0.3", "1"), "link-diagnosis", Level::warning));
   EXPECT_TRUE(has(link("61", "0.4,-11.2", "1"), "link-diagnosis", Level::warning));
   EXPECT_TRUE(has(link("61", "0.4,0.3", "47"), "link-diagnosis", Level::warning));
+  // No light in a port without a link.
+  EXPECT_FALSE(has(link("61", "-40,-40", "1", "Polling"), "link-diagnosis", Level::warning));
 }
 
 TEST(DoctorNamedFaults, NvlinksOfLikeGpus) {
