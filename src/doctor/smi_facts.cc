@@ -142,6 +142,12 @@ std::string read_smi_table(const Output& output, const Gathered& to) {
   std::size_t told = 0;
   for (const auto line : text::lines(output.text)) {
     ++number;
+    // "WARNING: infoROM is corrupted at gpu 0000:43:00.0", below the table
+    if (line.starts_with("WARNING: infoROM")) {
+      const auto bus = topology::BusId::parse(text::words(line).back());
+      to.facts.set("unread." + (bus ? bus->to_string() : std::string("a GPU")), text::quote(line, 120),
+                   output.at(number));
+    }
     const auto cells = text::split(line, '|');
     if (cells.size() < 5) continue;
     const auto where = output.at(number);

@@ -224,7 +224,7 @@ void p2p_disabled(const RuleInput& input, RuleResult& result) {
   finding.evidence = {{"NCCL_P2P_DISABLE=" + p2p->value, p2p->where}};
   if (!shared) finding.evidence.push_back({"NCCL_SHM_DISABLE=" + shm->value, shm->where});
   finding.fix = {shared ? "unset NCCL_P2P_DISABLE" : "unset NCCL_P2P_DISABLE NCCL_SHM_DISABLE"};
-  finding.advice = "Often left over from a search for a hang; all copies then go through host memory.";
+  finding.advice = "Often left over from a search for a hang; its copies take a far slower way.";
   result.add(std::move(finding));
 }
 

@@ -36,6 +36,8 @@ TEST(DoctorLost, AGpuWithErrorCellsIsBroken) {
   EXPECT_TRUE(has(report_on(table("ERR!", "0", cool)), "gpu-lost", Level::broken));
   EXPECT_TRUE(
       has(report_on(table(fine, "ERR!", "ERR!  ERR!  ERR!            ERR! / ERR!")), "gpu-lost", Level::broken));
+  EXPECT_TRUE(has(report_on(table(fine, "0", cool) + "+------+\nWARNING: infoROM is corrupted at gpu 0000:43:00.0\n"),
+                  "gpu-lost", Level::warning));
   // A fan's or a power's sensor alone.
   EXPECT_TRUE(has(report_on(table(fine, "0", "ERR!  33C    P0              71W / 700W")), "gpu-lost", Level::warning));
   EXPECT_NE(findings_of(report_on(table("ERR!", "0", cool))).find("GPU1"), std::string::npos);
