@@ -63,9 +63,10 @@ std::string_view word(const Verdict& verdict) {
 std::vector<const Rule*> all_rules() {
   std::vector<const Rule*> out;
   // Causes before their effects: the port that is down before what follows from it.
-  for (const auto family : {port_rules(), wire_rules(), nic_rules(), bond_rules(), pcie_rules(), iommu_rules(),
-                            registration_rules(), vm_rules(), placement_rules(), roce_rules(), settings_rules(),
-                            nvlink_rules(), gpu_rules(), logs_rules(), cpu_rules(), file_rules(), measured_rules()}) {
+  for (const auto family :
+       {port_rules(), wire_rules(), nic_rules(), bond_rules(), pcie_rules(), iommu_rules(), registration_rules(),
+        vm_rules(), placement_rules(), roce_rules(), settings_rules(), nvlink_rules(), lost_rules(), gpu_rules(),
+        logs_rules(), cpu_rules(), file_rules(), measured_rules()}) {
     for (const auto& rule : family) out.push_back(&rule);
   }
   return out;

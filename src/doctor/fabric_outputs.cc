@@ -28,6 +28,21 @@ std::string port_before_bracket(std::string_view words) {
   return parts.empty() ? std::string("?") : text::quote(parts.back(), 8);
 }
 
+// "78 [-5..75]", "0.5,-11.2,0.6,0.4 [-7.9..6]": whether a value is outside the range that stands beside it.
+bool is_outside(std::string_view value) {
+  const auto open = value.rfind('[');
+  const auto dots = open == value.npos ? value.npos : value.find("..", open);
+  if (dots == value.npos || !value.ends_with(']')) return false;
+  const auto least = text::to_double(text::trim(value.substr(open + 1, dots - open - 1)));
+  const auto most = text::to_double(text::trim(value.substr(dots + 2, value.size() - dots - 3)));
+  if (!least || !most || *least >= *most) return false;
+  for (const auto part : text::split(value.substr(0, open), ',')) {
+    const auto number = text::to_double(text::trim(part));
+    if (number && (*number < *least || *number > *most)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 // "State : Active", "Status Opcode : 0", "Recommendation : No issue was observed", "Effective Physical Errors : 0"
@@ -37,6 +52,8 @@ std::string read_mlxlink_facts(const Output& output, const Gathered& to) {
   const auto prefix = "mlxlink." + device;
   std::size_t number = 0;
   std::string gave;
+  std::string outside;
+  std::string outside_at;
   for (const auto line : text::lines(output.text)) {
     ++number;
     const auto colon = line.find(':');
@@ -51,12 +68,21 @@ std::string read_mlxlink_facts(const Output& output, const Gathered& to) {
       to.facts.set(prefix + ".recommendation", value, output.at(number));
       gave = text::lower(value);
     }
+    if (is_outside(value)) {
+      outside += fmt::format("{}{}: {}", outside.empty() ? "" : "; ", key, value);
+      if (outside_at.empty()) outside_at = output.at(number);
+    }
+    for (const auto& [counter, fact] :
+         {std::pair{"Link Down Counter", ".link_down"}, std::pair{"Link Error Recovery Counter", ".link_recovery"}}) {
+      if (key == counter && text::to_unsigned(value)) to.facts.set(prefix + fact, value, output.at(number));
+    }
     if (key == "Effective Physical Errors" || key == "Symbol Errors") {
       if (!text::to_unsigned(value)) continue;
       to.facts.set(prefix + (key == "Symbol Errors" ? ".symbol_errors" : ".effective_errors"), value,
                    output.at(number));
     }
   }
+  if (!outside.empty()) to.facts.set(prefix + ".outside", text::quote(outside, 300), outside_at);
   if (!gave.empty()) return gave;
   return to.facts.find(prefix + ".state") == nullptr ? std::string() : "the link of " + device;
 }

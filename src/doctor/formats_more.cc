@@ -166,6 +166,12 @@ std::vector<Measurement> read_ucx_perftest(std::string_view content, const std::
   std::size_t number = 0;
   for (const auto line : text::lines(content)) {
     ++number;
+    if (line.find(" UCX  ERROR ") != line.npos && (rows.empty() || !rows.back().failed)) {
+      auto row = row_at("ucx_perftest", Operation::unknown, 0, name, number);
+      row.failed = true;
+      row.problem = text::quote(line.substr(line.find(" UCX  ERROR ") + 1), 160);
+      rows.push_back(std::move(row));
+    }
     if (const auto at = line.find("Message size:"); at != line.npos)
       bytes = text::leading_unsigned(line.substr(at + 13)).value_or(0);
     if (line.find("memory:") != line.npos && (line.find(" cuda") != line.npos || line.find(" rocm") != line.npos))

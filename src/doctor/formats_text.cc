@@ -39,7 +39,8 @@ namespace {
 // "[CUDA_ERROR_NOT_PERMITTED] operation not permitted in expression ..." and "ERROR: ..."
 bool is_nvbandwidth_error(std::string_view line) {
   return line.find("[CUDA_ERROR_") != line.npos || line.find("CUDA_ERROR:") != line.npos ||
-         line.find("NVML_ERROR") != line.npos || text::trim(line).starts_with("ERROR");
+         text::trim(line).starts_with("CUDA_ERROR_") || line.find("NVML_ERROR") != line.npos ||
+         text::trim(line).starts_with("ERROR");
 }
 
 }  // namespace

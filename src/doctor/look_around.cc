@@ -101,8 +101,10 @@ Result<Case> read_case(const std::string& path) {
   for (auto& output : evidence->outputs) read_output(output, to);
   join_facts(found.facts);
   for (auto& one : topology::texts_of(*evidence)) found.read.push_back(std::move(one));
-  const bool any = std::any_of(found.read.begin(), found.read.end(),
-                               [](const TextRead& one) { return one.state == ReadState::read; });
+  // That a command failed is understood too.
+  const bool any = std::any_of(found.read.begin(), found.read.end(), [](const TextRead& one) {
+    return one.state == ReadState::read || one.state == ReadState::failed;
+  });
   if (!any && !evidence->described) return topology::not_described(*evidence, path);
   return found;
 }

@@ -119,11 +119,6 @@ Result<std::vector<Measurement>> read_rates_of(const topology::Machine& machine,
   if (rows->empty())
     return Status(ErrorCode::invalid_argument,
                   fmt::format("{}: {} without a measured rate", output.file, to_string(output.kind)));
-  const bool failed = std::all_of(rows->begin(), rows->end(), [](const auto& row) { return row.failed; });
-  // What perftest's errors mean the rules know.
-  if (failed && output.kind != OutputKind::perftest)
-    return Status(ErrorCode::invalid_argument, fmt::format("{}: the run of {} failed: {}", rows->front().where,
-                                                           to_string(output.kind), rows->front().problem));
   return rows;
 }
 
@@ -136,6 +131,11 @@ Result<std::vector<Measurement>> read_measurements(const topology::Machine& mach
     any = true;
     auto read = read_rates_of(machine, output);
     if (!read) return read.status();
+    const bool failed = std::all_of(read->begin(), read->end(), [](const auto& row) { return row.failed; });
+    // What perftest's errors mean the rules know.
+    if (failed && output.kind != topology::OutputKind::perftest)
+      return Status(ErrorCode::invalid_argument, fmt::format("{}: the run of {} failed: {}", read->front().where,
+                                                             to_string(output.kind), read->front().problem));
     rows.insert(rows.end(), std::make_move_iterator(read->begin()), std::make_move_iterator(read->end()));
   }
   if (any) return rows;

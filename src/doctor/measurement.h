@@ -42,7 +42,8 @@ struct MeasuredOptions {
 
 // Whether a text is the output of one of those programs, not a CSV or JSON of rows.
 bool is_program_output(std::string_view text);
-// The rates of one output of a program that measures. invalid_argument: it has none, or the run failed, with its words.
+// The rates of one output of a program that measures; of a run that failed rows that say so. invalid_argument: it has
+// none.
 Result<std::vector<Measurement>> read_rates_of(const topology::Machine& machine, const topology::Output& output);
 // Those of all such outputs in a text, or of the CSV that `fairway predict --measured` reads. invalid_argument names
 // the file and what is understood.

@@ -16,6 +16,8 @@ using Device = void*;
 using Result32 = int;
 constexpr Result32 kSuccess = 0;
 constexpr Result32 kNotSupported = 3;
+constexpr Result32 kGpuIsLost = 15;
+constexpr Result32 kResetRequired = 16;
 
 // nvmlClocksEventReasons: those that tell of heat or hardware.
 constexpr unsigned long long kHwSlowdown = 0x8;
@@ -71,8 +73,10 @@ class Reader {
 
   void read(const std::string& bus, const std::string& prefix) {
     Device device = nullptr;
-    if (by_bus_ == nullptr || by_bus_(bus.c_str(), &device) != kSuccess)
-      return facts_.miss(prefix, "NVML does not know " + bus);
+    const auto found = by_bus_ == nullptr ? kNotSupported : by_bus_(bus.c_str(), &device);
+    if (found == kGpuIsLost || found == kResetRequired)
+      set("lost." + bus, found == kGpuIsLost ? "GPU is lost" : "GPU requires reset");
+    if (found != kSuccess) return facts_.miss(prefix, "NVML does not know " + bus);
     unsigned a = 0;
     unsigned b = 0;
     if (persistence_ != nullptr && persistence_(device, &a) == kSuccess)

@@ -21,6 +21,7 @@ struct ReaderOf {
 };
 
 constexpr ReaderOf kReaders[] = {
+    {Kind::failure, read_failure},
     {Kind::limits, read_limits},
     {Kind::ulimit, read_ulimit},
     {Kind::cmdline, read_cmdline},

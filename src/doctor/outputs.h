@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "doctor/facts.h"
@@ -22,6 +24,25 @@ struct Gathered {
 void read_output(topology::Output& output, const Gathered& to);
 // Joins facts that two outputs give together: the type of an IOMMU group and its devices.
 void join_facts(Facts& facts);
+
+// What tools could not read of GPUs, or say of lost ones: facts "lost.GPU1" (or by bus id) and "unread.GPU1".
+class ErrorCells {
+ public:
+  // Looks at one cell; `whose` is "GPU1" or a bus id.
+  void see(const std::string& whose, std::string_view field, std::string_view value, const std::string& where);
+  void tell(Facts& facts) const;
+
+ private:
+  struct Of {
+    std::size_t cells = 0;
+    bool lost = false;
+    std::string words;
+    std::string where;
+  };
+  std::map<std::string, Of> by_gpu_;
+};
+// The words of a failed command: the GPUs that it calls lost.
+std::string read_failure(const topology::Output& output, const Gathered& to);
 
 // The interface that a command or a file's name is about: "ethtool -S eth0".
 std::string interface_of(const topology::Output& output, const topology::Machine& machine);

@@ -148,6 +148,20 @@ void read_pci_facts(const std::string& root, const topology::Machine& machine, F
   }
 }
 
+namespace {
+
+// "(rev ff)": all bits of a GPU's or NIC's registers read as ones, since nothing answers there.
+bool is_gone(std::string_view line) {
+  if (line.find("(rev ff)") == line.npos) return false;
+  for (const auto* kind : {"3D controller", "VGA compatible", "Display controller", "Processing accelerators",
+                           "Infiniband controller", "Ethernet controller", "Network controller"}) {
+    if (line.find(kind) != line.npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 // `lspci -vvv`, of all its functions.
 std::string read_lspci_capabilities(const topology::Output& output, const Gathered& to) {
   auto& facts = to.facts;
@@ -175,6 +189,7 @@ std::string read_lspci_capabilities(const topology::Output& output, const Gather
       if (const auto bus = topology::BusId::parse(words[0])) {
         address = bus->to_string();
         prefix = "pci." + address;
+        if (is_gone(line)) facts.set("lost." + address, text::quote(line, 120), where);
         continue;
       }
     }

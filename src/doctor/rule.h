@@ -85,6 +85,7 @@ std::span<const Rule> port_rules();
 std::span<const Rule> wire_rules();
 std::span<const Rule> registration_rules();
 std::span<const Rule> cpu_rules();
+std::span<const Rule> lost_rules();
 std::span<const Rule> gpu_rules();
 std::span<const Rule> file_rules();
 std::span<const Rule> measured_rules();

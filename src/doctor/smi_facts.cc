@@ -26,6 +26,26 @@ void read_fabric(const std::string& prefix, std::string_view key, const std::str
   facts.set(fact, low, where);
 }
 
+// What the driver asks for: "Reset Required: Yes", "GPU Recovery Action: Reboot".
+void read_recovery(const std::string& prefix, std::string_view key, const std::string& value, const std::string& where,
+                   Facts& facts) {
+  const auto low = text::lower(value);
+  if (key == "Reset Required") facts.set(prefix + ".reset_required", low, where);
+  if (key == "Drain and Reset Recommended") facts.set(prefix + ".drain_recommended", low, where);
+  if (key == "GPU Recovery Action") facts.set(prefix + ".recovery_action", low, where);
+}
+
+// "GPU Current Temp : 95 C" and "GPU Slowdown Temp : 92 C"; newer drivers say how far below the limit it is.
+void read_heat(const std::string& prefix, std::string_view key, const std::string& value, const std::string& where,
+               Facts& facts) {
+  const auto degrees = text::leading_double(value);
+  if (!degrees) return;
+  if (key == "GPU Current Temp") facts.set(prefix + ".celsius", fmt::format("{:g}", *degrees), where);
+  if (key == "GPU Slowdown Temp") facts.set(prefix + ".slowdown_celsius", fmt::format("{:g}", *degrees), where);
+  if (key == "GPU T.Limit Temp") facts.set(prefix + ".limit_margin", fmt::format("{:g}", *degrees), where);
+  if (key == "GPU Slowdown T.Limit Temp") facts.set(prefix + ".slowdown_margin", fmt::format("{:g}", *degrees), where);
+}
+
 }  // namespace
 
 // nvidia-smi -q.
@@ -33,6 +53,8 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
   const auto& machine = to.machine;
   auto& facts = to.facts;
   std::string prefix;
+  std::string whose;
+  ErrorCells errors;
   std::string section;
   std::size_t number = 0;
   std::size_t told = 0;  // GPUs so far
@@ -45,6 +67,7 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
     if (line.starts_with("GPU ")) {
       const auto bus = topology::BusId::parse(text::trim(line.substr(4)));
       prefix.clear();
+      whose = bus ? bus->to_string() : std::string();
       for (const auto& gpu : machine.gpus) {
         if (bus && gpu.pci && machine.pci[gpu.pci.index].bus_id == *bus) prefix = fmt::format("gpu.{}", gpu.ordinal);
       }
@@ -54,9 +77,12 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
       if (bus) ++told;
       continue;
     }
-    if (prefix.empty()) continue;
     const auto colon = line.find(" : ");
     const auto key = text::trim(colon == line.npos ? line : line.substr(0, colon));
+    if (colon == line.npos) errors.see(whose, "nvidia-smi", key, output.at(number));
+    if (colon != line.npos)
+      errors.see(whose, section + " " + std::string(key), line.substr(colon + 3), output.at(number));
+    if (prefix.empty()) continue;
     if (colon == line.npos) {
       section = std::string(key);
       continue;
@@ -84,14 +110,19 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
       all.second = where;
     }
     if (key == "Pending" && section == "Remapped Rows") facts.set(prefix + ".remap_pending", normal(value), where);
+    if (key == "Pending Page Blacklist") facts.set(prefix + ".page_pending", normal(value), where);
+    if (key == "SRAM Threshold Exceeded") facts.set(prefix + ".sram_threshold", normal(value), where);
+    read_recovery(prefix, key, value, where, facts);
+    read_heat(prefix, key, value, where, facts);
     if (key == "Remapping Failure Occurred") facts.set(prefix + ".remap_failure", normal(value), where);
     // Since the driver was loaded; the sum of all that the driver's version tells apart.
     if (section == "Volatile" && key.find("Uncorrectable") != key.npos)
       uncorrected[prefix] += text::leading_unsigned(value).value_or(0), uncorrected_at.try_emplace(prefix, where);
   }
+  errors.tell(facts);
   for (const auto& [gpu, why] : throttled) facts.set(gpu + ".throttle", why.first, why.second);
-  for (const auto& [gpu, errors] : uncorrected)
-    facts.set(gpu + ".ecc_uncorrected", std::to_string(errors), uncorrected_at[gpu]);
+  for (const auto& [gpu, sum] : uncorrected)
+    facts.set(gpu + ".ecc_uncorrected", std::to_string(sum), uncorrected_at[gpu]);
   for (const auto& gpu : machine.gpus) {
     // A whole log that names no reason says that there is none.
     if (facts.find(fmt::format("gpu.{}.persistence", gpu.ordinal)) != nullptr)
@@ -105,10 +136,18 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
 // "| N/A   89C    P0            698W /  700W |   70211MiB /  81559MiB |    100%      Default |"
 std::string read_smi_table(const Output& output, const Gathered& to) {
   std::string prefix;
+  std::string whose;
+  ErrorCells errors;
   std::size_t number = 0;
   std::size_t told = 0;
   for (const auto line : text::lines(output.text)) {
     ++number;
+    // "WARNING: infoROM is corrupted at gpu 0000:43:00.0", below the table
+    if (line.starts_with("WARNING: infoROM")) {
+      const auto bus = topology::BusId::parse(text::words(line).back());
+      to.facts.set("unread." + (bus ? bus->to_string() : std::string("a GPU")), text::quote(line, 120),
+                   output.at(number));
+    }
     const auto cells = text::split(line, '|');
     if (cells.size() < 5) continue;
     const auto where = output.at(number);
@@ -119,12 +158,18 @@ std::string read_smi_table(const Output& output, const Gathered& to) {
     const auto ordinal = left.empty() ? std::nullopt : text::to_u32(left.front());
     if (bus && ordinal && left.size() > 2) {
       prefix = fmt::format("gpu.{}", *ordinal);
+      whose = fmt::format("GPU{}", *ordinal);
       ++told;
+      for (const auto word : left) errors.see(whose, "name", word, where);
+      for (const auto word : right) errors.see(whose, "ECC", word, where);
       if (left.back() == "On" || left.back() == "Off")
         to.facts.set(prefix + ".persistence", left.back() == "On" ? "enabled" : "disabled", where);
       if (!right.empty() && text::to_unsigned(right.front()))
         to.facts.set(prefix + ".ecc_uncorrected", std::string(right.front()), where);
       continue;
+    }
+    for (std::size_t cell = 1; cell + 1 < cells.size(); ++cell) {
+      for (const auto word : text::words(cells[cell])) errors.see(whose, "its state", word, where);
     }
     if (prefix.empty() || right.empty()) continue;
     if (right.front().ends_with('%')) {
@@ -134,6 +179,7 @@ std::string read_smi_table(const Output& output, const Gathered& to) {
       to.facts.set(prefix + ".mig", text::lower(right.back()), where);
     }
   }
+  errors.tell(to.facts);
   return told == 0 ? std::string() : fmt::format("the state of {} GPU{}", told, told == 1 ? "" : "s");
 }
 
@@ -159,11 +205,22 @@ std::string nvlink_fault(std::string_view what) {
 std::string read_nvlink_errors(const Output& output, const Gathered& to) {
   std::string prefix;
   std::string grown;
+  std::string inactive;
   std::size_t counters = 0;
   std::size_t number = 0;
   for (const auto line : text::lines(output.text)) {
     ++number;
     const auto parts = text::split(text::trim(line), ':');
+    if (!prefix.empty() && text::lower(line).find("all links are inactive") != std::string::npos) {
+      to.facts.set(prefix + ".nvlinks_inactive", text::quote(text::trim(line), 120), output.at(number));
+      inactive += (inactive.empty() ? "no active link of " : ", ") + prefix;
+    }
+    if (parts.size() < 2) continue;
+    const auto rate =
+        parts.size() == 2 && parts[1].ends_with("GB/s") ? text::leading_double(text::trim(parts[1])) : std::nullopt;
+    const auto of = rate && parts[0].starts_with("Link ") ? text::to_u32(text::trim(parts[0].substr(5))) : std::nullopt;
+    if (of && !prefix.empty())
+      to.facts.set(fmt::format("{}.nvlink_gbs.{}", prefix, *of), fmt::format("{:g}", *rate), output.at(number));
     if (parts.size() < 3) continue;
     if (parts[0].starts_with("GPU ")) {
       const auto ordinal = text::to_u32(text::trim(parts[0].substr(4)));
@@ -179,8 +236,44 @@ std::string read_nvlink_errors(const Output& output, const Gathered& to) {
     if (*value > 0 && grown.size() < 100)
       grown += fmt::format("{}link {} of {} {} {}", grown.empty() ? ": " : ", ", *link, prefix, what, *value);
   }
-  return counters == 0 ? std::string() : fmt::format("{} error counters{}", counters, grown);
+  return counters == 0 ? inactive : fmt::format("{} error counters{}", counters, grown);
 }
+
+namespace {
+
+// "clocks_event_reasons.hw_thermal_slowdown", which older drivers call clocks_throttle_reasons.
+template <class Cell>
+std::size_t read_slowdowns(std::uint32_t ordinal, Cell cell, const std::string& where, Facts& facts) {
+  std::string why;
+  std::size_t told = 0;
+  for (const auto& [reason, word] :
+       {std::pair{"hw_slowdown", "hw_slowdown"}, std::pair{"hw_thermal_slowdown", "hw_thermal"},
+        std::pair{"hw_power_brake_slowdown", "hw_power_brake"}, std::pair{"sw_thermal_slowdown", "sw_thermal"}}) {
+    for (const auto* group : {"clocks_event_reasons.", "clocks_throttle_reasons."}) {
+      const auto value = text::lower(cell(std::string(group) + reason));
+      told += value == "active" || value == "not active" ? 1 : 0;
+      if (value == "active" && why.find(word) == std::string::npos) why += (why.empty() ? "" : " ") + std::string(word);
+    }
+  }
+  if (told > 0) facts.set(fmt::format("gpu.{}.throttle", ordinal), why.empty() ? "none" : why, where);
+  return told;
+}
+
+// The link of a GPU whose bus id is no column: the machine has no place for it.
+template <class Cell>
+std::size_t read_link_of_query(std::uint32_t ordinal, Cell cell, const std::string& where, Facts& facts) {
+  std::size_t told = 0;
+  for (const auto& [column, fact] :
+       {std::pair{"pcie.link.width.current", "pcie_width"}, std::pair{"pcie.link.width.max", "pcie_max_width"}}) {
+    const auto width = text::leading_unsigned(cell(column));
+    if (!width || *width == 0 || *width > 32) continue;
+    facts.set(fmt::format("gpu.{}.{}", ordinal, fact), std::to_string(*width), where);
+    ++told;
+  }
+  return told;
+}
+
+}  // namespace
 
 // Columns of --query-gpu that say how a GPU is, by the number in its row.
 std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
@@ -191,8 +284,14 @@ std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
   static constexpr Column kColumns[] = {{"persistence_mode", "persistence"},
                                         {"mig.mode.current", "mig"},
                                         {"ecc.errors.uncorrected.volatile.total", "ecc_uncorrected"},
-                                        {"fabric.state", "fabric_state"}};
+                                        {"fabric.state", "fabric_state"},
+                                        {"remapped_rows.pending", "remap_pending"},
+                                        {"remapped_rows.failure", "remap_failure"},
+                                        {"retired_pages.pending", "page_pending"},
+                                        {"gpu_recovery_action", "recovery_action"},
+                                        {"reset_status.reset_required", "reset_required"}};
   std::vector<std::string_view> heading;
+  ErrorCells errors;
   std::size_t number = 0;
   std::size_t told = 0;
   const auto cells = [](std::string_view line) {
@@ -204,7 +303,9 @@ std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
     ++number;
     const auto row = cells(line);
     if (heading.empty()) {
-      if (std::find(row.begin(), row.end(), "index") == row.end()) continue;
+      if (std::find(row.begin(), row.end(), "index") == row.end() &&
+          std::find(row.begin(), row.end(), "pci.bus_id") == row.end())
+        continue;
       for (const auto name : row) heading.push_back(text::trim(name.substr(0, name.find(" ["))));
       continue;
     }
@@ -213,16 +314,26 @@ std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
       return at < heading.size() && at < row.size() ? row[at] : std::string_view{};
     };
     const auto ordinal = text::to_u32(cell("index"));
+    const auto bus = topology::BusId::parse(cell("pci.bus_id"));
+    const auto whose = ordinal ? fmt::format("GPU{}", *ordinal) : bus ? bus->to_string() : std::string();
+    for (std::size_t i = 0; i < row.size() && i < heading.size(); ++i)
+      errors.see(whose, heading[i], row[i], output.at(number));
     if (!ordinal) continue;
     for (const auto& [name, fact] : kColumns) {
       const auto value = text::lower(cell(name));
       if (value.empty() || value.starts_with('[') || value == "n/a") continue;
-      to.facts.set(fmt::format("gpu.{}.{}", *ordinal, fact), text::quote(value), output.at(number));
+      // Some drivers print whether as a number.
+      const bool whether = fact.starts_with("remap") || fact == "page_pending" || fact == "reset_required";
+      to.facts.set(fmt::format("gpu.{}.{}", *ordinal, fact),
+                   whether ? (value == "no" || value == "0" ? "no" : "yes") : text::quote(value), output.at(number));
       ++told;
     }
+    told += read_slowdowns(*ordinal, cell, output.at(number), to.facts);
+    if (!bus) told += read_link_of_query(*ordinal, cell, output.at(number), to.facts);
     if (const auto load = text::leading_unsigned(cell("utilization.gpu")))
       to.facts.set(fmt::format("gpu.{}.load", *ordinal), *load > 10 ? "yes" : "no", output.at(number));
   }
+  errors.tell(to.facts);
   return told == 0 ? std::string() : fmt::format("{} of their states", told);
 }
 

@@ -99,7 +99,8 @@ std::size_t read_gpu_query(std::string_view content, const std::string& place, M
       known.pci = function;
     }
     ++read;
-    if (const auto name = cell("name"); !name.empty()) known.model.learn(text::quote(name), kNvml);
+    if (const auto name = cell("name"); !name.empty() && !is_error_cell(name))
+      known.model.learn(text::quote(name), kNvml);
     if (const auto mebibytes = text::leading_unsigned(cell("memory.total")); mebibytes && *mebibytes < (1U << 30U))
       known.memory_bytes.learn(*mebibytes << 20U, kNvml);
     if (known.pci) read_link_columns(cell, machine.pci[known.pci.index].link);

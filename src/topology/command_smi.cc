@@ -33,6 +33,7 @@ std::optional<std::uint64_t> mebibytes(std::string_view value) {
 // One line "key : value" of a GPU's part of `nvidia-smi -q`.
 void read_smi_field(Machine& machine, Gpu& gpu, std::string_view section, std::string_view key,
                     std::string_view value) {
+  if (is_error_cell(value)) return;
   auto& link = machine.pci[gpu.pci.index].link;
   if (key == "Product Name") gpu.model.learn(text::quote(value), kSmi);
   if (key == "GPU UUID") gpu.uuid.learn(text::quote(value), kSmi);
@@ -52,6 +53,22 @@ void read_smi_field(Machine& machine, Gpu& gpu, std::string_view section, std::s
 }
 
 }  // namespace
+
+bool is_error_cell(std::string_view value) {
+  if (value.size() > 60) return false;
+  auto words = text::lower(text::trim(value));
+  if (words.starts_with('[') && words.ends_with(']')) words = words.substr(1, words.size() - 2);
+  return words == "err!" || words == "unknown error" || words == "insufficient power" || says_lost(words);
+}
+
+bool says_lost(std::string_view words) {
+  const auto low = text::lower(words);
+  for (const auto* part :
+       {"gpu is lost", "gpu requires reset", "fallen off the bus", "unable to determine the device"}) {
+    if (low.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
 
 Ref<Gpu> gpu_numbered(Machine& machine, std::uint32_t ordinal, const char* vendor) {
   if (const auto known = find_gpu(machine, ordinal)) return known;
@@ -124,7 +141,7 @@ std::size_t read_smi_table(std::string_view content, const std::string&, Machine
       std::string name;
       for (std::size_t i = 1; i + 1 < left.size(); ++i) name += (name.empty() ? "" : " ") + std::string(left[i]);
       // The table cuts long names: "NVIDIA A100-SXM...".
-      if (!name.ends_with("...")) machine.gpus[gpu.index].model.learn(text::quote(name), kSmi);
+      if (!name.ends_with("...") && !is_error_cell(name)) machine.gpus[gpu.index].model.learn(text::quote(name), kSmi);
     } else if (gpu && middle.size() == 3 && middle[1] == "/") {
       if (const auto bytes = mebibytes(middle[2])) machine.gpus[gpu.index].memory_bytes.learn(*bytes, kSmi);
       gpu = {};

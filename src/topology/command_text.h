@@ -62,6 +62,10 @@ std::string device_of_mlxlink(const Output& output, const Machine& machine);
 std::size_t read_lscpu(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_numactl(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_ethtool(std::string_view content, const std::string& place, Machine& machine);
+// A cell that a tool prints where it could not read: "ERR!", "[Unknown Error]", "GPU is lost".
+bool is_error_cell(std::string_view value);
+// Whether these words say that a GPU is lost, or must be reset before anything can use it.
+bool says_lost(std::string_view words);
 // GPUs without a bus id and as many GPU functions that are nobody's: paired in order.
 void join_gpus_by_bus_order(Machine& machine);
 std::size_t read_ip_brief(std::string_view content, const std::string& place, Machine& machine);

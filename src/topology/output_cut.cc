@@ -57,6 +57,15 @@ bool is_log(Kind kind) {
   return kind == Kind::kernel_log || kind == Kind::nccl_log;
 }
 
+// Whether a command that printed other things failed in this. ethtool says without root that it may not show all, and
+// lspci that a device has no readable product data: both are no failures of what they print.
+bool is_failure_beside(Kind kind, std::string_view line) {
+  if (kind == Kind::topo_matrix || kind == Kind::topo_peers || is_log(kind) || is_measurement(kind)) return false;
+  if (line.front() == ' ' || line.front() == '\t' || !is_failure(line)) return false;
+  if (line.find("Operation not permitted") != line.npos) return kind != Kind::ethtool;
+  return !line.starts_with("pcilib: sysfs_read_vpd");
+}
+
 class Cutter {
  public:
   Cutter(std::string_view content, const std::string& file) : file_(file) {
@@ -107,6 +116,7 @@ class Cutter {
     heading_ = heading;
     current_.reset();
     logs_ = {};
+    failed_.reset();
     said_ = false;
     after_blank_ = false;
   }
@@ -180,6 +190,7 @@ class Cutter {
       kind = heading && !own ? kind_of_gpu_table(lines_, i, now) : Kind::unknown;
     }
     const bool known = now != Kind::unknown;
+    if (known && kind == Kind::unknown && is_failure_beside(now, line)) return fail_beside(i);
     if (kind == Kind::unknown && (!known || after_blank || !may_hold(now, line, after_blank)))
       kind = weak_kind_of_line(line);
     // A line that is surely of an output, old or new, ends the doubt.
@@ -194,6 +205,24 @@ class Cutter {
       open(Kind::unknown);
     }
     append(*current_, i);
+  }
+
+  // A line of the command's own on what it could not do: a text of its own, which the reports name.
+  void fail_beside(std::size_t i) {
+    if (outputs_.size() >= kMaxOutputs) return append(*current_, i);
+    const auto kept = current_;
+    const bool more = failed_ && outputs_[*failed_].command == command_;
+    if (!more) {
+      open(Kind::failure).fail(text::quote(text::trim(lines_[i]), 120));
+      failed_ = current_;
+    }
+    append(*failed_, i);
+    if (more) {
+      auto& failure = outputs_[*failed_];
+      failure.gave = fmt::format("{} (and {})", failure.gave.substr(0, failure.gave.rfind(" (and ")),
+                                 text::count(failure.numbers.size() - 1, "line") + " more");
+    }
+    current_ = kept;
   }
 
   // Lines below a heading that stand to the right of it.
@@ -221,11 +250,17 @@ class Cutter {
 
   void start(Kind kind) {
     // What stands below its prompt is one output, whatever its first lines are.
-    if (current_ && !command_.empty() && outputs_[*current_].kind == Kind::unknown) {
+    if (current_ && !command_.empty() && outputs_[*current_].kind == Kind::unknown && !has_failed(*current_, kind)) {
       outputs_[*current_].kind = kind;
       return;
     }
     if (outputs_.size() < kMaxOutputs) open(kind);
+  }
+
+  [[nodiscard]] bool has_failed(std::size_t output, Kind kind) const {
+    const auto all = text::lines(outputs_[output].text);
+    return std::any_of(all.begin(), all.end(),
+                       [kind](auto line) { return !line.empty() && is_failure_beside(kind, line); });
   }
 
   std::vector<Output> finish() {
@@ -294,6 +329,7 @@ class Cutter {
   std::vector<Output> outputs_;
   std::optional<std::size_t> current_;
   std::array<std::optional<std::size_t>, 2> logs_;
+  std::optional<std::size_t> failed_;  // the command's text of failures beside its output
   std::string command_;
   bool said_ = false;
   bool heading_ = false;  // the command is a heading's, which may have its output elsewhere

@@ -43,7 +43,7 @@ bool may_hold(Kind kind, std::string_view line, bool after_blank) {
     case Kind::ibv_devinfo:
     case Kind::ethtool:
     case Kind::ethtool_statistics: return indented || !after_blank || line.substr(0, 60).find(':') != line.npos;
-    case Kind::nvlink: return indented || starts("Link ");
+    case Kind::nvlink: return indented || starts("Link ") || starts("NVML: ");
     case Kind::ip_link:
       return indented || starts("link/") || starts("inet") || starts("altname") || starts("valid_lft");
     case Kind::smi_query: return indented || starts("GPU ") || starts("=====") || line.find(" : ") != line.npos;

@@ -270,6 +270,8 @@ bool is_ibnetdiscover_line(std::string_view line) {
 
 OutputKind kind_by_words(std::string_view line) {
   if (is_amd_heading(line)) return OutputKind::amd_smi;
+  // "GPU 00000000:1B:00.0": a log whose heading was left out
+  if (line.starts_with("GPU ") && BusId::parse(text::trim(line.substr(4)))) return OutputKind::smi_query;
   if (is_hl_heading(line)) return OutputKind::hl_smi;
   if ((line.starts_with("CA: ") || line.starts_with("Switch: 0x")) && line.ends_with(':'))
     return OutputKind::iblinkinfo;
@@ -287,8 +289,9 @@ OutputKind kind_by_words(std::string_view line) {
     return OutputKind::show_gids;
   if (line.starts_with("-[") && has(line, "]-")) return OutputKind::lspci_drawing;
   // A prompt or an escape may stand before the heading's first word.
-  if (has(line, "GPU0") && !has(line, "GPU0:") && !has(line, "(") && text::words(line).size() > 1)
-    return OutputKind::topo_matrix;
+  const auto gpu0 = line.find("GPU0");
+  const bool whole = gpu0 != line.npos && (gpu0 + 4 == line.size() || line[gpu0 + 4] == ' ' || line[gpu0 + 4] == '\t');
+  if (whole && !has(line, "(") && text::words(line).size() > 1) return OutputKind::topo_matrix;
   return kind_of_rdma_line(line);
 }
 
@@ -368,7 +371,8 @@ bool is_failure(std::string_view line) {
                                          "Cannot find any working access method",
                                          "Failed to open",
                                          "No AIPs found",
-                                         "Error: No device"};
+                                         "Error: No device",
+                                         "iperf3: error"};
   return std::any_of(std::begin(kWords), std::end(kWords), [line](auto one) { return has(line, one); });
 }
 

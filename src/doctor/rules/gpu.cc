@@ -37,19 +37,23 @@ void peer_refused(const RuleInput& input, RuleResult& result) {
   if (machine.peers.empty() && mig.empty())
     return result.lacks("whether the driver allows access between GPUs is not recorded");
   std::size_t refused = 0;
+  std::size_t unplaced = 0;
+  Finding untold;  // how they are joined is not known
   for (const auto& peer : machine.peers) {
     if (!peer.write.known() || *peer.write) continue;
     const auto path = topology::path_class(machine, gpu_ref(peer.from.index), gpu_ref(peer.to.index));
     // Across sockets drivers refuse it by design.
-    const bool far = !path || path->kind == PathKind::sys || path->kind == PathKind::unknown;
-    if (far && !topology::is_virtual(machine)) continue;
-    ++refused;
-    finding.devices.push_back(gpu_ref(peer.from.index));
-    if (finding.evidence.size() < 4) {
-      finding.evidence.push_back(
-          {fmt::format("{} to {}: {}", name_of(machine, gpu_ref(peer.from.index)),
-                       name_of(machine, gpu_ref(peer.to.index)), peer.refusal.value_or("refused")),
-           source_of(peer.write.source, "peer access")});
+    const bool unknown = !path || path->kind == PathKind::unknown;
+    if (!unknown && path->kind == PathKind::sys && !topology::is_virtual(machine)) continue;
+    if (unknown && !machine.host_bridges.empty() && !topology::is_virtual(machine)) continue;
+    const bool here = !unknown || topology::is_virtual(machine);
+    ++(here ? refused : unplaced);
+    auto& into = here ? finding : untold;
+    into.devices.push_back(gpu_ref(peer.from.index));
+    if (into.evidence.size() < 4) {
+      into.evidence.push_back({fmt::format("{} to {}: {}", name_of(machine, gpu_ref(peer.from.index)),
+                                           name_of(machine, gpu_ref(peer.to.index)), peer.refusal.value_or("refused")),
+                               source_of(peer.write.source, "peer access")});
     }
   }
   if (refused > 0) {
@@ -58,6 +62,19 @@ void peer_refused(const RuleInput& input, RuleResult& result) {
     finding.path = "GPU - GPU";
     finding.advice = "Copies between them go through host memory.";
     result.add(finding);
+  }
+  if (unplaced > 0 && refused == 0) {
+    untold.title = fmt::format(
+        "The driver refuses peer access between GPUs ({} pairs), and how they are joined is not "
+        "known",
+        unplaced);
+    untold.level = Level::note;
+    untold.cause = "peer access";
+    untold.path = "GPU - GPU";
+    untold.fix = {
+        "nvidia-smi topo -m    # across sockets (SYS) it is refused by design; rocm-smi --showtopo for AMD's"};
+    untold.advice = "Copies between them go through host memory.";
+    result.add(std::move(untold));
   }
   if (!mig.empty()) {
     Finding split;
@@ -96,6 +113,27 @@ void persistence(const RuleInput& input, RuleResult& result) {
   result.add(std::move(finding));
 }
 
+// Its temperature where that is known together with the one at which it slows down; no words: it is below.
+std::optional<Evidence> heat_of(const RuleInput& input, std::uint32_t gpu) {
+  const auto& machine = input.machine();
+  const auto number = [&](std::string_view what) { return input.facts.number(gpu_fact(machine, gpu, what)); };
+  const auto now = number("celsius");
+  const auto slows = number("slowdown_celsius");
+  const auto margin = number("limit_margin");
+  const auto least = number("slowdown_margin");
+  const auto seen_at = [&](std::string_view what, std::string words) {
+    return Evidence{std::move(words), input.facts.find(gpu_fact(machine, gpu, what))->where};
+  };
+  if (now && slows)
+    return seen_at("celsius", *now < *slows ? "" : fmt::format("{:g} C, it slows down at {:g}", *now, *slows));
+  if (margin && least) {
+    return seen_at("limit_margin", *margin > *least
+                                       ? ""
+                                       : fmt::format("{:g} C below its limit, it slows down at {:g}", *margin, *least));
+  }
+  return {};
+}
+
 void throttled(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   const auto gpus = nvidia_gpus(machine);
@@ -103,21 +141,25 @@ void throttled(const RuleInput& input, RuleResult& result) {
   for (const auto gpu : gpus) {
     const auto key = gpu_fact(machine, gpu, "throttle");
     const auto* seen = input.facts.find(key);
-    if (seen == nullptr) {
+    const auto hot = heat_of(input, gpu);
+    if (seen == nullptr && !hot) {
       result.lacks(input.facts.why_not(key));
       continue;
     }
     // Idle clocks, application clocks and power caps are normal; these reasons mean heat or hardware.
     std::string why;
     for (const auto* reason : {"hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"}) {
-      if (seen->value.find(reason) != std::string::npos) why += (why.empty() ? "" : ", ") + std::string(reason);
+      if (seen != nullptr && seen->value.find(reason) != std::string::npos)
+        why += (why.empty() ? "" : ", ") + std::string(reason);
     }
-    if (why.empty()) continue;
+    if (why.empty() && (!hot || hot->text.empty())) continue;
     Finding finding;
-    finding.title = fmt::format("GPU{} is throttled: {}", machine.gpus[gpu].ordinal, why);
+    finding.title = why.empty() ? fmt::format("GPU{} is too hot: {}", machine.gpus[gpu].ordinal, hot->text)
+                                : fmt::format("GPU{} is throttled: {}", machine.gpus[gpu].ordinal, why);
     finding.devices = {gpu_ref(gpu)};
     finding.path = paths_text(machine, flows_through(machine, gpu_ref(gpu)));
-    finding.evidence.push_back(evidence_of(input.facts, key));
+    if (!why.empty()) finding.evidence.push_back(evidence_of(input.facts, key));
+    if (hot && !hot->text.empty()) finding.evidence.push_back(*hot);
     finding.fix = {fmt::format("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {}", machine.gpus[gpu].ordinal)};
     finding.advice = "Check cooling and power of this server.";
     result.add(std::move(finding));
@@ -136,42 +178,58 @@ void broken_memory(const RuleInput& input, RuleResult& result) {
     const auto remap = gpu_fact(machine, gpu, "remap_failure");
     const auto pending = gpu_fact(machine, gpu, "remap_pending");
     const auto errors = gpu_fact(machine, gpu, "ecc_uncorrected");
-    if (input.facts.find(remap) == nullptr && input.facts.find(errors) == nullptr) {
+    const auto page = gpu_fact(machine, gpu, "page_pending");  // of GPUs older than the remapping of rows
+    const auto sram = gpu_fact(machine, gpu, "sram_threshold");
+    const auto is_so = [&](const std::string& fact) { return text::lower(input.facts.text(fact)) == "yes"; };
+    const bool exceeded = is_so(sram);
+    const bool failed = is_so(remap);
+    const bool waits = is_so(pending) || is_so(page);
+    const auto knows = [&](const std::string& fact) { return input.facts.find(fact) != nullptr; };
+    if (!knows(remap) && !knows(errors) && !knows(pending) && !exceeded && !waits) {
       result.lacks(input.facts.why_not(remap));
       continue;
     }
-    const bool failed = text::lower(input.facts.text(remap)) == "yes";
-    const bool waits = text::lower(input.facts.text(pending)) == "yes";
     const auto uncorrected = input.facts.number(errors).value_or(0);
-    if (!failed && !waits && uncorrected == 0) continue;
+    if (!failed && !waits && !exceeded && uncorrected == 0) continue;
     Finding finding;
     finding.devices = {gpu_ref(gpu)};
     finding.level = failed ? Level::broken : Level::warning;
     finding.path = fmt::format("GPU{}", machine.gpus[gpu].ordinal);
     finding.title =
-        failed  ? fmt::format("GPU{}: remapping of a bad memory row failed", machine.gpus[gpu].ordinal)
-        : waits ? fmt::format("GPU{}: remapping of a bad memory row waits for a reset", machine.gpus[gpu].ordinal)
-                : fmt::format("GPU{}: {:.0f} uncorrected memory errors", machine.gpus[gpu].ordinal, uncorrected);
+        failed     ? fmt::format("GPU{}: remapping of a bad memory row failed", machine.gpus[gpu].ordinal)
+        : exceeded ? fmt::format("GPU{}: more errors of its SRAM than its maker allows", machine.gpus[gpu].ordinal)
+        : waits    ? fmt::format("GPU{}: the retirement of bad memory waits for a reset", machine.gpus[gpu].ordinal)
+                   : fmt::format("GPU{}: {:.0f} uncorrected memory errors", machine.gpus[gpu].ordinal, uncorrected);
     finding.cause = fmt::format("gpu {}", gpu);
-    finding.evidence.push_back(evidence_of(input.facts, failed ? remap : waits ? pending : errors));
+    if (failed) finding.evidence.push_back(evidence_of(input.facts, remap, "remapping failure occurred"));
+    if (exceeded) finding.evidence.push_back(evidence_of(input.facts, sram, "SRAM threshold exceeded"));
+    if (waits)
+      finding.evidence.push_back(evidence_of(input.facts, is_so(pending) ? pending : page, "pending: a reset is due"));
+    if (uncorrected > 0)
+      finding.evidence.push_back(
+          evidence_of(input.facts, errors, fmt::format("{:.0f} uncorrected errors", uncorrected)));
     const bool nvidia = machine.gpus[gpu].vendor.value_or("NVIDIA") == "NVIDIA";
-    finding.fix = {failed ? "# replace the GPU" : nvidia ? reset_of(machine, gpu) : "# reset it with its maker's tool"};
+    finding.fix = {failed || exceeded ? "# replace the GPU"
+                   : nvidia           ? reset_of(machine, gpu)
+                                      : "# reset it with its maker's tool"};
     result.add(std::move(finding));
   }
 }
 
 constexpr Rule kRules[] = {
     {"peer-refused", Family::gpu, "The driver refuses peer access between GPUs", "Copies go through host memory.",
-     "The driver's answer for pairs that are not across sockets; MIG mode; GeForce cards newer than the RTX 3090, "
+     "The driver's answer for pairs that are not across sockets (a note where that is not known); MIG mode; GeForce "
+     "cards newer than the RTX 3090, "
      "which "
      "have none (a note).",
      "Remove the cause: MIG, IOMMU, ACS.", "no figure", peer_refused},
     {"gpu-memory", Family::gpu, "A GPU's memory has errors", "Random slowness and failures.",
-     "Rows that could not be remapped, pending remaps, uncorrected errors.", "Reset the GPU, else replace it.",
-     "no figure", broken_memory},
+     "Rows that could not be remapped, pending remaps and pages, uncorrected errors, SRAM's above their threshold.",
+     "Reset the GPU, else replace it.", "no figure", broken_memory},
     {"gpu-throttled", Family::gpu, "A GPU is throttled by heat or power limits", "Random slowness.",
-     "The driver's reasons for lower clocks: hardware slowdown, thermal, power brake.", "Check cooling and power.",
-     "no figure", throttled},
+     "The driver's reasons for lower clocks: hardware slowdown, thermal, power brake; a temperature at which it slows "
+     "down.",
+     "Check cooling and power.", "no figure", throttled},
     {"persistence-off", Family::gpu, "Persistence mode is off", "The first use of an idle GPU takes seconds.",
      "The driver's persistence mode.", "nvidia-persistenced.", "est.", persistence},
 };

@@ -227,21 +227,24 @@ void iommu_faults(const RuleInput& input, RuleResult& result) {
 
 void job_network(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  if (rails(machine).empty()) return result.not_applicable();
   const auto* network = input.facts.find("nccl.network");
   const auto* none = input.facts.find("nccl.no_ib_device");
+  const bool seen_rails = !rails(machine).empty();
+  if (!seen_rails && none == nullptr && network == nullptr) return result.not_applicable();
   if (network == nullptr && none == nullptr) return result.lacks("no log of a job (NCCL_DEBUG=INFO)");
   const bool socket = network != nullptr && text::lower(network->value).starts_with("socket");
   if (!socket && none == nullptr) return;
   Finding finding;
-  finding.title = "The job goes by TCP sockets, though this host has rails";
+  finding.title = seen_rails ? "The job goes by TCP sockets, though this host has rails"
+                             : "The job goes by TCP sockets; no RDMA device of its host is recorded";
+  if (!seen_rails) finding.level = Level::note;
   finding.confidence = Confidence::measured;
   finding.path = "every path of that job over the network";
   if (none != nullptr) finding.evidence.push_back({none->value, none->where});
   if (network != nullptr) finding.evidence.push_back({"Using network " + network->value, network->where});
   std::vector<NodeRef> nodes;
   for (const auto nic : rails(machine)) nodes.push_back(nic_ref(nic));
-  finding.evidence.push_back({"rails: " + folded_names(machine, nodes), "fairway topo hca"});
+  if (seen_rails) finding.evidence.push_back({"rails: " + folded_names(machine, nodes), "fairway topo hca"});
   finding.devices = nodes;
   finding.fix = {"ls -l /dev/infiniband; ibv_devinfo    # in the job's container: are the devices there?",
                  "# containers: --device=/dev/infiniband, and libibverbs with the NIC's provider inside"};
@@ -261,8 +264,8 @@ void job_warnings(const RuleInput& input, RuleResult& result) {
   finding.level = Level::note;
   for (const auto& [number, seen] : lines) {
     const auto line = text::lower(seen->value);
-    for (const auto* word :
-         {"completion", "timeout", "timed out", "unhandled", "cuda failure", "async", "remote error"}) {
+    for (const auto* word : {"completion", "timeout", "timed out", "unhandled", "cuda failure", "async", "remote error",
+                             "call to ibv_", "no space left", "failed to extend", "cannot allocate", "out of memory"}) {
       if (line.find(word) != std::string::npos) finding.level = Level::warning;
     }
     if (finding.evidence.size() < 4) finding.evidence.push_back({text::quote(seen->value, 200), seen->where});

@@ -211,6 +211,11 @@ void run_failed(const RuleInput& input, RuleResult& result) {
       finding.fix = {"ls -l /dev/nvidia-caps-imex-channels    # is there a channel for this job?",
                      "systemctl status nvidia-imex    # on every node of the NVLink domain, in the driver's version"};
       finding.advice = "Memory that several hosts share needs an IMEX channel, which the driver did not give.";
+    } else if (row.problem.find("SYSTEM_NOT_READY") != std::string::npos) {
+      finding.fix = {"systemctl status nvidia-fabricmanager    # is it running, and in the driver's version?",
+                     "nvidia-smi -q | grep -A3 Fabric",
+                     interrupting("systemctl restart nvidia-fabricmanager", Interrupts::gpus)};
+      finding.advice = "Behind NVSwitches CUDA (error 802) waits for the fabric manager.";
     } else {
       finding.advice = "The run ended with this error: its other rows, if any, may be incomplete.";
     }
@@ -221,7 +226,7 @@ void run_failed(const RuleInput& input, RuleResult& result) {
 constexpr Rule kRules[] = {
     {"run-failed", Family::measured, "A program that measures ended with an error",
      "Its path is unusable, or was not measured.",
-     "Errors in the outputs of perftest, nvbandwidth and nccl-tests; there wrong results too.",
+     "Errors in the outputs of perftest, nvbandwidth, ucx_perftest, iperf3 and nccl-tests; there wrong results too.",
      "Depends on the error; no IMEX channel is a common one.", "nvbandwidth#39", run_failed},
     {"few-reads", Family::measured, "Few RDMA reads are in flight",
      "2.4 in place of 19.5 GB/s (the block size was changed too).",

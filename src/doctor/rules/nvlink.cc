@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "doctor/nccl_settings.h"
 #include "doctor/rules/common.h"
 #include "render/words.h"
 
@@ -66,6 +67,87 @@ void fewer_than_peers(const RuleInput& input, const LinkCounts& links, RuleResul
   }
 }
 
+// Only two GPUs, and nothing else that a link could lead to: both must have as many.
+void differ_as_pair(const RuleInput& input, const LinkCounts& links, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (machine.gpus.size() != 2 || !machine.nv_switches.empty() || links.size() != 2) return;
+  const auto first = links.begin()->second.second;
+  const auto second = links.rbegin()->second.second;
+  const auto& models = machine.gpus;
+  if (first == second || !models[0].model || !models[1].model || *models[0].model != *models[1].model) return;
+  const auto gpu = first < second ? links.begin()->first : links.rbegin()->first;
+  const auto name = name_of(machine, gpu_ref(gpu));
+  Finding finding;
+  finding.title =
+      fmt::format("{} has {} NVLinks; the other GPU has {}", name, std::min(first, second), std::max(first, second));
+  // A paste may end before the last GPU's links do.
+  if (gpu == links.rbegin()->first) finding.level = Level::note;
+  finding.devices = {gpu_ref(gpu)};
+  finding.path = "GPU - GPU";
+  finding.cause = fmt::format("nvlink {}", gpu);
+  finding.evidence = {{fmt::format("{} and {} links", first, second), "NVLink states"}};
+  finding.fix = {fmt::format("nvidia-smi nvlink -s; nvidia-smi nvlink -e -i {}", machine.gpus[gpu].ordinal),
+                 reset_of(machine, gpu, "else reseat the bridge")};
+  result.add(std::move(finding));
+}
+
+// Links that are up and slower than the others of GPUs of the same model.
+void slower_links(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  std::map<std::string, std::map<double, std::size_t>> rates;
+  const auto rate_of = [](const Seen& seen) { return text::to_double(seen.value).value_or(0); };
+  const auto model_of = [&machine](std::uint32_t gpu) { return machine.gpus[gpu].model.value_or(""); };
+  const auto links_of = [&](std::uint32_t gpu) { return input.facts.below(gpu_fact(machine, gpu, "nvlink_gbs")); };
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    for (const auto& [link, seen] : links_of(gpu)) ++rates[model_of(gpu)][rate_of(*seen)];
+  }
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    Finding finding;
+    for (const auto& [link, seen] : links_of(gpu)) {
+      const auto& alike = rates[model_of(gpu)];
+      const auto usual = std::max_element(alike.begin(), alike.end(), [](const auto& a, const auto& b) {
+                           return a.second < b.second;
+                         })->first;
+      if (rate_of(*seen) >= 0.9 * usual) continue;
+      finding.evidence.push_back({fmt::format("link {}: {} GB/s, others {:g}", link, seen->value, usual), seen->where});
+    }
+    if (finding.evidence.empty()) continue;
+    const auto name = name_of(machine, gpu_ref(gpu));
+    finding.title = fmt::format("{}: {} slower than the others", name,
+                                render::count(finding.evidence.size(), "NVLink is", "NVLinks are"));
+    finding.devices = {gpu_ref(gpu)};
+    finding.path = name + " - other GPUs";
+    finding.cause = fmt::format("nvlink rate {}", gpu);
+    finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", machine.gpus[gpu].ordinal),
+                   reset_of(machine, gpu, "else replace it")};
+    result.add(std::move(finding));
+  }
+}
+
+// "all links are inActive", in place of a GPU's links.
+bool all_inactive(const RuleInput& input, bool others, RuleResult& result) {
+  const auto& machine = input.machine();
+  bool any = false;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    const auto key = gpu_fact(machine, gpu, "nvlinks_inactive");
+    if (input.facts.find(key) == nullptr) continue;
+    any = true;
+    const auto name = name_of(machine, gpu_ref(gpu));
+    Finding finding;
+    finding.title = fmt::format("{}: none of its NVLinks is active", name);
+    finding.level = others ? Level::broken : Level::note;  // cards without bridges have none
+    finding.devices = {gpu_ref(gpu)};
+    finding.path = name + " - other GPUs";
+    finding.cause = fmt::format("nvlink {}", gpu);
+    finding.evidence.push_back(evidence_of(input.facts, key));
+    finding.fix = {
+        fmt::format("nvidia-smi nvlink -e -i {}; systemctl status nvidia-fabricmanager", machine.gpus[gpu].ordinal),
+        reset_of(machine, gpu, "else replace it")};
+    result.add(std::move(finding));
+  }
+  return any;
+}
+
 void nvlink_down(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   LinkCounts links;
@@ -87,7 +169,9 @@ void nvlink_down(const RuleInput& input, RuleResult& result) {
       }
     }
   }
-  if (links.empty()) return result.not_applicable();
+  const bool told = all_inactive(input, !links.empty(), result);
+  if (links.empty()) return told ? void() : result.not_applicable();
+  slower_links(input, result);
   std::uint32_t most = 0;
   for (const auto& [gpu, count] : links) most = std::max(most, count.first);
   for (const auto& [gpu, count] : links) {
@@ -116,6 +200,32 @@ void nvlink_down(const RuleInput& input, RuleResult& result) {
     result.add(std::move(finding));
   }
   fewer_than_peers(input, links, result);
+  if (std::any_of(machine.gpus.begin(), machine.gpus.end(), [](const auto& gpu) { return !gpu.nvlinks.empty(); }))
+    differ_as_pair(input, links, result);
+}
+
+// Settings of a job with which NCCL does not use the NVLinks that are there.
+void p2p_disabled(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (machine.gpus.size() < 2) return result.not_applicable();
+  if (input.facts.below("env").empty())
+    return result.lacks("the job's environment: no NCCL_ or UCX_ variable is recorded (run the doctor inside the job)");
+  const auto* p2p = input.facts.find("env.NCCL_P2P_DISABLE");
+  const auto* shm = input.facts.find("env.NCCL_SHM_DISABLE");
+  if (p2p == nullptr || nccl_number(p2p->value) == 0) return;
+  const bool linked = topology::has_gpu_links(machine);
+  const bool shared = shm == nullptr || nccl_number(shm->value) == 0;
+  Finding finding;
+  finding.title = fmt::format("NCCL_P2P_DISABLE={}: NCCL does not use {}{}", p2p->value,
+                              linked ? "the GPUs' NVLinks" : "peer access between GPUs",
+                              shared ? "" : ", nor shared memory: all goes by the network");
+  finding.level = linked || !shared ? Level::warning : Level::note;
+  finding.path = "GPU - GPU";
+  finding.evidence = {{"NCCL_P2P_DISABLE=" + p2p->value, p2p->where}};
+  if (!shared) finding.evidence.push_back({"NCCL_SHM_DISABLE=" + shm->value, shm->where});
+  finding.fix = {shared ? "unset NCCL_P2P_DISABLE" : "unset NCCL_P2P_DISABLE NCCL_SHM_DISABLE"};
+  finding.advice = "Often left over from a search for a hang; its copies take a far slower way.";
+  result.add(std::move(finding));
 }
 
 void fabric_state(const RuleInput& input, RuleResult& result) {
@@ -225,8 +335,13 @@ void link_errors(const RuleInput& input, RuleResult& result) {
 constexpr Rule kRules[] = {
     {"nvlink-down", Family::nvlink, "NVLinks of a GPU are down",
      "GPU to GPU uses fewer links, or PCIe; diagnostics may still pass.",
-     "Links that are there but not active; behind NVSwitches also a GPU with fewer links than most of its model.",
+     "Links that are there but not active, or slower than the others; of two GPUs that have unlike counts; behind "
+     "NVSwitches also a GPU with fewer links than most of its model.",
      "Reset the GPU, else replace it.", "DCGM#198, vllm#16336", nvlink_down},
+    {"p2p-disabled", Family::nvlink, "A job's setting turns off what joins its GPUs",
+     "Copies between GPUs go through host memory, or by the network.",
+     "NCCL_P2P_DISABLE, with NCCL_SHM_DISABLE or GPUs that NVLink joins; else a note.", "Unset it.",
+     "NCCL's documentation", p2p_disabled},
     {"fabric-not-ready", Family::nvlink, "A GPU is not part of the NVLink fabric",
      "NVLink cannot be used and jobs fail.", "The fabric state that the driver reports is not completed.",
      "Run the fabric manager, in the driver's version.", "est.", fabric_state},

@@ -66,6 +66,9 @@ bool is_emulated(const Machine& machine, Ref<PciDevice> pci) {
   return topology::claims_least(machine.pci[pci.index]) && topology::is_virtual(machine);
 }
 
+constexpr const char* kReseat =
+    "Reseat the card; check its contacts, the riser, and the bifurcation of the slot in the BIOS.";
+
 void width(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   bool any = false;
@@ -84,9 +87,29 @@ void width(const RuleInput& input, RuleResult& result) {
     const auto target = *best.width;
     const auto mend = [&](Machine& mended) { mended.pci[pci.index].link.width.value = target; };
     cost_of(input, flows_through(machine, pci_ref(pci)), mend).write_to(finding);
-    finding.advice = "Reseat the card; check its contacts, the riser, and the bifurcation of the slot in the BIOS.";
+    finding.advice = kReseat;
+    // nvidia-smi alone gives no place, and the largest width that GPU and slot have together.
+    const bool told = link.max_width.source == topology::Source::nvml && machine.host_bridges.empty();
+    if (told && device.node.kind == NodeKind::gpu) finding.level = Level::warning;
+    if (told && finding.path.empty()) finding.path = name_of(machine, device.node);
     result.add(std::move(finding));
   });
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    const auto now = input.facts.number(gpu_fact(machine, gpu, "pcie_width"));
+    const auto most = input.facts.number(gpu_fact(machine, gpu, "pcie_max_width"));
+    if (machine.gpus[gpu].pci || !now || !most) continue;
+    any = true;
+    if (*now >= *most) continue;
+    Finding finding;
+    finding.title = fmt::format("{}: the PCIe link runs x{:g} of x{:g}", name_of(machine, gpu_ref(gpu)), *now, *most);
+    finding.devices = {gpu_ref(gpu)};
+    finding.path = name_of(machine, gpu_ref(gpu));
+    finding.evidence.push_back(
+        evidence_of(input.facts, gpu_fact(machine, gpu, "pcie_width"), fmt::format("runs x{:g}", *now)));
+    finding.fix = {fmt::format("nvidia-smi -q -i {} | grep -A8 'GPU Link Info'", machine.gpus[gpu].ordinal)};
+    finding.advice = kReseat;
+    result.add(std::move(finding));
+  }
   if (!any) result.not_applicable();
 }
 
@@ -337,7 +360,7 @@ constexpr Rule kRules[] = {
     {"pcie-width", Family::pcie, "A PCIe link runs with fewer lanes than both its ends support",
      "Half the lanes give half the rate: Gen4 x8 has 15.75 GB/s, 126 Gb/s raw.",
      "The current width against the largest that device and port both support, for links of GPUs and rails and above "
-     "them.",
+     "them: a note where no recorded path crosses the link, but of GPUs of which nvidia-smi alone tells.",
      "Reseat the card; check riser, slot and bifurcation.", "nccl#2397; 126 Gb/s est.", width},
     {"pcie-speed", Family::pcie, "A PCIe link runs at a lower generation than both its ends support",
      "Gen4 in place of Gen5: 24 in place of 48 GB/s of payload.",

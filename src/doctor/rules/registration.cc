@@ -142,20 +142,27 @@ void memlock(const RuleInput& input, RuleResult& result) {
 void small_shm(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   constexpr double kEnough = kGiB;
+  constexpr double kFull = kGiB / 16;
   // A captured /dev/shm matters where jobs run: beside GPUs or rails, or, of this machine, anywhere.
   const auto* size = input.facts.find("host.dev_shm.bytes");
   if (machine.gpus.empty() && rails(machine).empty() && size == nullptr) return result.not_applicable();
   if (size == nullptr) return result.lacks("the size of /dev/shm: " + input.facts.why_not("host.dev_shm.bytes"));
   const auto bytes = input.facts.number("host.dev_shm.bytes").value_or(kEnough);
-  if (bytes >= kEnough) return;
+  const auto free = input.facts.number("host.dev_shm.free_bytes").value_or(bytes);
+  const bool full = free < kFull && bytes >= kEnough;
+  if (bytes >= kEnough && !full) return;
   Finding finding;
-  finding.title = fmt::format("/dev/shm has {:.0f} MiB", bytes / 1024 / 1024);
+  finding.title =
+      full ? fmt::format("/dev/shm is full: {:.0f} of {:.0f} MiB are free", free / 1024 / 1024, bytes / 1024 / 1024)
+           : fmt::format("/dev/shm has {:.0f} MiB", bytes / 1024 / 1024);
   finding.level = machine.gpus.empty() ? Level::note : Level::warning;
   finding.path = "jobs of several processes on this host";
   finding.evidence.push_back(evidence_of(input.facts, "host.dev_shm.bytes", fmt::format("{:.0f} bytes", bytes)));
-  finding.fix = {
-      "mount -o remount,size=16G /dev/shm    # as root",
-      "# containers: docker run --shm-size=16g, or --ipc=host; Kubernetes: an emptyDir of medium Memory on it"};
+  if (full) finding.fix = {"ls -lS /dev/shm | head    # whose? what ended jobs left can be removed"};
+  if (!full)
+    finding.fix = {
+        "mount -o remount,size=16G /dev/shm    # as root",
+        "# containers: docker run --shm-size=16g, or --ipc=host; Kubernetes: an emptyDir of medium Memory on it"};
   finding.advice = "NCCL and the loaders of PyTorch keep buffers there, and fail or stop where it is full.";
   result.add(std::move(finding));
 }

@@ -22,17 +22,28 @@ void link_diagnosis(const RuleInput& input, RuleResult& result) {
     const auto what = name.substr(dot + 1);
     const auto value = text::to_unsigned(seen->value).value_or(0);
     const bool diagnosis = what == "opcode";
-    if (value == 0 || (!diagnosis && what != "effective_errors" && what != "symbol_errors")) continue;
+    const bool outside = what == "outside";
+    const bool counts = what == "link_down" || what == "link_recovery";
+    // A link goes down once or twice when the host and the switch start.
+    if (!outside && value < (counts ? 3U : 1U)) continue;
+    if (!outside && !diagnosis && !counts && what != "effective_errors" && what != "symbol_errors") continue;
     Finding finding;
     if (const auto rail = by_name.find(device); rail != by_name.end()) finding.devices = {nic_ref(rail->second)};
     const auto* says = input.facts.find(fmt::format("mlxlink.{}.recommendation", device));
     finding.title = diagnosis ? fmt::format("{}: mlxlink says: {}", device,
                                             says == nullptr ? fmt::format("opcode {}", value) : says->value)
+                    : outside ? fmt::format("{}: {}, which its module does not allow", device, seen->value)
+                    : counts  ? fmt::format("{}: its link {} {} times", device,
+                                           what == "link_down" ? "went down" : "recovered from errors", value)
                               : fmt::format("{}: {} is {}", device, what, value);
-    finding.level = diagnosis && !finding.devices.empty() ? Level::warning : Level::note;
+    // Without a link there is no light to receive.
+    const auto* state = input.facts.find(fmt::format("mlxlink.{}.state", device));
+    const bool up = state == nullptr || text::lower(state->value) == "active";
+    const bool warns = (outside && up) || (counts && value >= 10) || (diagnosis && !finding.devices.empty());
+    finding.level = warns ? Level::warning : Level::note;
     finding.path = device;
-    finding.cause = (diagnosis ? "port " : "errors ") + device;
-    finding.evidence.push_back({fmt::format("{} {}", what, value), seen->where});
+    finding.cause = (diagnosis ? "port " : outside ? "module " : counts ? "flaps " : "errors ") + device;
+    finding.evidence.push_back({fmt::format("{} {}", what, seen->value), seen->where});
     finding.fix = {fmt::format("mlxlink -d {} -m -c    # signal and transceiver", device)};
     finding.advice = "Check cable and transceiver; the switch port has the same counters.";
     result.add(std::move(finding));
@@ -70,8 +81,10 @@ void fabric_links(const RuleInput& input, RuleResult& result) {
 
 constexpr Rule kRules[] = {
     {"link-diagnosis", Family::port, "mlxlink calls a link faulty", "From retries to no link at all.",
-     "mlxlink's status opcode is not 0, or FEC did not mend errors (a note).", "Cable, transceiver, switch port.",
-     "NVIDIA's MFT manual, mlxlink", link_diagnosis},
+     "mlxlink's status opcode is not 0; a temperature or a power outside the range that it prints beside it; a link "
+     "that "
+     "went down or recovered 10 times (3: a note); errors that FEC did not mend (a note).",
+     "Cable, transceiver, switch port.", "NVIDIA's MFT manual, mlxlink", link_diagnosis},
     {"fabric-links", Family::port, "Links of the InfiniBand fabric are slow or not active",
      "Every path over them, in proportion.",
      "iblinkinfo's \"Could be\", and ports whose link is up and not active; links of one lane in ibnetdiscover.",

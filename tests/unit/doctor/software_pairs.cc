@@ -239,6 +239,20 @@ const Pair kPairs[] = {
        server.now.machine.nv_switches.clear();
        return server;
      }},
+    {"pcie-replays",
+     [] {
+       return with({{"gpu.0.pcie_replays", "918212"}});
+     },
+     [] {
+       return with({{"gpu.0.pcie_replays", "12"}});
+     }},
+    {"p2p-disabled",
+     [] {
+       return with({{"env.NCCL_P2P_DISABLE", "1"}});
+     },
+     [] {
+       return with({{"env.NCCL_P2P_DISABLE", "0"}});
+     }},
     {"fabric-not-ready",
      [] {
        return with({{"gpu.2.fabric_state", "in progress"}});
@@ -257,6 +271,13 @@ const Pair kPairs[] = {
        for (auto& gpu : server.now.machine.gpus) gpu.nvlinks.clear();
        for (auto& peer : server.now.machine.peers) peer.write.value = (peer.from.index < 4) == (peer.to.index < 4);
        return server;
+     }},
+    {"gpu-lost",
+     [] {
+       return with({{"lost.GPU1", "nvidia-smi: GPU is lost"}});
+     },
+     [] {
+       return with({{"gpu.1.persistence", "enabled"}});
      }},
     {"gpu-memory",
      [] {

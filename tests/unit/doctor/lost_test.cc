@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+
+#include "doctor/report.h"
+#include "reading_support.h"
+
+// Error cells and error lines inside an output that is read: what could not be read is told, and never "ok".
+namespace fairway::doctor::testing {
+namespace {
+
+std::string findings_of(const Report& report) {
+  std::string out;
+  for (const auto& one : report.findings) out += one.rule + ": " + one.title + "\n";
+  return out;
+}
+
+Report report_on(const std::string& text) {
+  const Folder folder;
+  return report_of(folder.write("report.txt", text));
+}
+
+std::string table(const std::string& name, const std::string& ecc, const std::string& state) {
+  return "$ nvidia-smi\n"
+         "| NVIDIA-SMI 550.90.07              Driver Version: 550.90.07      CUDA Version: 12.4     |\n"
+         "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |\n"
+         "|   0  NVIDIA H100 80GB HBM3          On  |   00000000:1B:00.0 Off |                    0 |\n"
+         "| N/A   31C    P0              70W / 700W |       1MiB /  81559MiB |      0%      Default |\n"
+         "|   1  " +
+         name + "          On  |   00000000:43:00.0 Off |                 " + ecc + " |\n| " + state +
+         " |       1MiB /  81559MiB |      0%      Default |\n";
+}
+
+TEST(DoctorLost, AGpuWithErrorCellsIsBroken) {
+  const std::string fine = "NVIDIA H100 80GB HBM3";
+  const std::string cool = "N/A   33C    P0              71W / 700W";
+  EXPECT_FALSE(has(report_on(table(fine, "0", cool)), "gpu-lost"));
+  EXPECT_TRUE(has(report_on(table("ERR!", "0", cool)), "gpu-lost", Level::broken));
+  EXPECT_TRUE(
+      has(report_on(table(fine, "ERR!", "ERR!  ERR!  ERR!            ERR! / ERR!")), "gpu-lost", Level::broken));
+  EXPECT_TRUE(has(report_on(table(fine, "0", cool) + "+------+\nWARNING: infoROM is corrupted at gpu 0000:43:00.0\n"),
+                  "gpu-lost", Level::warning));
+  // A fan's or a power's sensor alone.
+  EXPECT_TRUE(has(report_on(table(fine, "0", "ERR!  33C    P0              71W / 700W")), "gpu-lost", Level::warning));
+  EXPECT_NE(findings_of(report_on(table("ERR!", "0", cool))).find("GPU1"), std::string::npos);
+}
+
+TEST(DoctorLost, ACellOfACsvThatCouldNotBeReadIsALostGpu) {
+  const std::string heading = "index, pci.bus_id, ecc.errors.uncorrected.volatile.total\n0, 00000000:1B:00.0, 0\n";
+  EXPECT_FALSE(has(report_on(heading + "1, 00000000:43:00.0, [N/A]\n"), "gpu-lost"));
+  EXPECT_TRUE(has(report_on(heading + "1, 00000000:43:00.0, [GPU is lost]\n"), "gpu-lost", Level::broken));
+  const auto report = report_on(heading +
+                                "Unable to determine the device handle for gpu 0000:43:00.0: GPU is lost.  Reboot the "
+                                "system to recover this GPU\n");
+  EXPECT_TRUE(has(report, "gpu-lost", Level::broken));
+  EXPECT_EQ(exit_code(report.verdict), 2);
+  EXPECT_EQ(report.read.size(), 2U);
+  // Without bus ids.
+  EXPECT_TRUE(has(report_on("index, name, pcie.link.gen.max\n0, NVIDIA H100, 5\n"
+                            "1, [Unknown Error], [Unknown Error]\n"),
+                  "gpu-lost", Level::broken));
+}
+
+TEST(DoctorLost, ASentenceInPlaceOfAGpuIsALostGpu) {
+  const std::string log =
+      "==============NVSMI LOG==============\n\nAttached GPUs                             : 2\n"
+      "GPU 00000000:1B:00.0\n    Product Name                          : NVIDIA H100 80GB HBM3\n";
+  EXPECT_FALSE(has(report_on(log), "gpu-lost"));
+  EXPECT_TRUE(has(report_on(log + "GPU 00000000:43:00.0\n    GPU is lost\n"), "gpu-lost", Level::broken));
+  const auto alone =
+      report_on("$ nvidia-smi\nUnable to determine the device handle for GPU0000:43:00.0: Unknown Error\n");
+  EXPECT_TRUE(has(alone, "gpu-lost", Level::broken));
+  ASSERT_EQ(alone.read.size(), 1U);
+  EXPECT_EQ(alone.read.front().what, "nvidia-smi");
+  const auto inside = report_on(log + "Unable to determine the device handle for GPU 0000:43:00.0: Unknown Error\n");
+  EXPECT_TRUE(has(inside, "gpu-lost", Level::broken));
+  EXPECT_NE(findings_of(inside).find("0000:43:00.0"), std::string::npos);
+}
+
+TEST(DoctorLost, AFunctionThatReadsAsOnesIsLost) {
+  const std::string gpu = "$ lspci\n2a:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev ";
+  EXPECT_FALSE(has(report_on(gpu + "a1)\n"), "gpu-lost"));
+  EXPECT_TRUE(has(report_on(gpu + "ff) (prog-if ff)\n\t!!! Unknown header type 7f\n"), "gpu-lost", Level::broken));
+  EXPECT_TRUE(has(report_on("2b:00.0 Infiniband controller: Mellanox Technologies MT2910 (rev ff)\n"), "gpu-lost",
+                  Level::broken));
+  EXPECT_FALSE(has(report_on(gpu + "a1)\n00:01.0 PCI bridge: Intel Corporation Device 352a (rev ff)\n"), "gpu-lost"));
+}
+
+TEST(DoctorLost, AnErrorLineBehindAGoodOutputIsAFailedCommand) {
+  const std::string good =
+      "root@n:~# ibstat\nCA 'mlx5_0'\n\tCA type: MT4129\n\tNumber of ports: 1\n\tPort 1:\n\t\tState: Active\n"
+      "\t\tPhysical state: LinkUp\n\t\tRate: 400\n\t\tLink layer: InfiniBand\n";
+  const std::string bad = "ibpanic: [3211] main: stat of IB device 'mlx5_1' failed: No such file or directory\n";
+  EXPECT_EQ(exit_code(report_on(good).verdict), 0);
+  for (const auto& text : {good + bad, "root@n:~# ibstat\n" + bad + good.substr(good.find("CA '"))}) {
+    const auto report = report_on(text);
+    EXPECT_EQ(exit_code(report.verdict), 4) << text;
+    ASSERT_EQ(report.read.size(), 2U) << text;
+    std::size_t failed = 0;
+    for (const auto& one : report.read) {
+      if (one.state != topology::ReadState::failed) continue;
+      ++failed;
+      EXPECT_EQ(one.what, "ibstat");
+      EXPECT_EQ(one.gave.find("ibpanic: "), 0U) << one.gave;
+    }
+    EXPECT_EQ(failed, 1U) << text;
+  }
+}
+
+TEST(DoctorLost, ACommandThatFailedIsUnderstood) {
+  const auto report = report_on(
+      "$ nvidia-smi\nFailed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.90\n");
+  EXPECT_EQ(exit_code(report.verdict), 4);
+  ASSERT_EQ(report.read.size(), 1U);
+  EXPECT_EQ(report.read.front().state, topology::ReadState::failed);
+  const auto client =
+      report_on("$ iperf3 -c 10.0.0.2\niperf3: error - unable to connect to server: Connection refused\n");
+  EXPECT_EQ(exit_code(client.verdict), 4);
+}
+
+}  // namespace
+}  // namespace fairway::doctor::testing
