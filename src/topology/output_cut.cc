@@ -314,7 +314,8 @@ class Cutter {
     for (const auto line : text::lines(one.text)) {
       if (is_noise(line)) continue;
       any = true;
-      if (!is_failure(line)) continue;
+      // ibdiagnet marks what it found so, among what it did.
+      if (!is_failure(line) || (line.starts_with("-E- ") && one.text.find("-I- ") != std::string::npos)) continue;
       one.kind = Kind::failure;
       one.fail(text::quote(text::trim(line), 120));
       return true;

@@ -167,5 +167,49 @@ TEST(DoctorContradictions, LinesOfDevinfoWithoutNumbersOfPortsBelongToTheDeviceA
   EXPECT_EQ(found->machine.rdma[1].ports[0].state.value_or(""), "DOWN");
 }
 
+TEST(DoctorContradictions, AHealthyMatrixOfCopiesIsUnderstoodWhole) {
+  std::string text = "[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]\n";
+  for (const auto* heading :
+       {"Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n   D\\D",
+        "P2P=Disabled Latency Matrix (us)\n   GPU", "P2P=Enabled Latency (P2P Writes) Matrix (us)\n   GPU"})
+    text += std::string(heading) + "     0      1 \n     0 1522.26 275.22 \n     1 273.37 1541.09 \n\n";
+  const auto report = report_on(text);
+  EXPECT_EQ(told(report, ReadState::not_understood), "");
+  ASSERT_EQ(report.read.size(), 1U);
+  EXPECT_EQ(report.read[0].what, "p2pBandwidthLatencyTest");
+}
+
+TEST(DoctorContradictions, WordsOfOthersAreNotTakenForFailures) {
+  const auto report = report_on("$ ibdiagnet -r\n-I- Discovering ... 42 nodes\n-E- Bad link: speed 2.5\n$ ibstat\n" +
+                                ibstat("Active", "400"));
+  EXPECT_EQ(told(report, ReadState::failed), "");
+  EXPECT_NE(told(report, ReadState::not_understood), "");
+  const auto list = report_on("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-aaaaaaaa-1111-2222-3333-444444444444)\n");
+  ASSERT_FALSE(list.read.empty());
+  EXPECT_EQ(list.read.front().what, "nvidia-smi -L");
+}
+
+TEST(DoctorContradictions, WhatIsSlowerThanBothItsEndsIsWrongThoughItsCostIsUnknown) {
+  const std::string gpu =
+      "GPU 00000000:1B:00.0\n    Product Name                          : NVIDIA H100 80GB HBM3\n    PCI\n"
+      "        GPU Link Info\n            Link Width\n                Max               : 16x\n"
+      "                Current           : ";
+  const std::string log = "==============NVSMI LOG==============\n\n";
+  const auto narrow = report_on(log + gpu + "8x\n");
+  ASSERT_FALSE(narrow.findings.empty());
+  EXPECT_EQ(narrow.findings.front().rule, "pcie-width");
+  EXPECT_EQ(word(narrow.verdict), "degraded");
+  EXPECT_EQ(cost_text(narrow.findings.front()), "unknown");
+  EXPECT_TRUE(report_on(log + gpu + "16x\n").findings.empty());
+  const std::string up = "link mlx5_0/1 subnet_prefix fe80:0000:0000:0000 lid 15 state ACTIVE physical_state LINK_UP\n";
+  const std::string down =
+      "link mlx5_1/1 subnet_prefix fe80:0000:0000:0000 lid 65535 state DOWN physical_state POLLING\n";
+  EXPECT_EQ(word(report_on("$ rdma link\n" + up + down).verdict), "degraded");
+  // The second Ethernet port of a card is often unused.
+  EXPECT_NE(
+      word(report_on("$ ibdev2netdev\nmlx5_0 port 1 ==> ens1f0np0 (Up)\nmlx5_1 port 1 ==> ens1f1np1 (Down)\n").verdict),
+      "degraded");
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
