@@ -1,5 +1,10 @@
 #include "doctor/facts.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "topology/contradict.h"
 #include "topology/text.h"
 
 namespace fairway::doctor {
@@ -9,8 +14,48 @@ namespace text = topology::text;
 // More than any machine has; it bounds what a recording can make us keep.
 constexpr std::size_t kMaxFacts = 200000;
 
+namespace {
+
+// Lines of logs and lists, how many there are, and what a job of the moment makes of it.
+bool changes_by_itself(std::string_view name) {
+  constexpr std::string_view kOfTheMoment[] = {"topology_file.",
+                                               "fabric.",
+                                               "nccl.",
+                                               "ucx.",
+                                               "iommu.group.",
+                                               "kernel.xid.",
+                                               "kernel.sxid.",
+                                               "kernel.aer",
+                                               "kernel.mlx5",
+                                               "kernel.link_down.",
+                                               "kernel.iommu_fault.",
+                                               "kernel.log",
+                                               "kernel.pcie_limited",
+                                               "kernel.modules",
+                                               "kernel.module.",
+                                               "kernel.holders."};
+  return name.ends_with(".load") || std::any_of(std::begin(kOfTheMoment), std::end(kOfTheMoment),
+                                                [name](std::string_view one) { return name.starts_with(one); });
+}
+
+}  // namespace
+
 void Facts::set(std::string name, std::string value, std::string where) {
-  if (facts_.size() < kMaxFacts) facts_.try_emplace(std::move(name), Seen{std::move(value), std::move(where)});
+  const auto found = facts_.find(name);
+  if (found == facts_.end()) {
+    if (facts_.size() >= kMaxFacts) return;
+    texts_.emplace(name, text_);
+    facts_.emplace(std::move(name), Seen{std::move(value), std::move(where)});
+    return;
+  }
+  auto& seen = found->second;
+  if (texts_[name] == text_ || seen.value == value || changes_by_itself(name)) return;
+  const auto worse = topology::is_worse(name, seen.value, value);
+  disputes_[name] = fmt::format("{} says {}, {} says {}: the {} counts", seen.where, text::quote(seen.value, 80), where,
+                                text::quote(value, 80), worse ? "worse" : "later");
+  if (!worse.value_or(true)) return;
+  seen = {std::move(value), std::move(where)};
+  texts_[name] = text_;
 }
 
 void Facts::miss(std::string name, std::string why) {

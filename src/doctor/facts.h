@@ -20,8 +20,11 @@ struct Seen {
 // Facts by name. Names are words joined by dots: "kernel.cmdline", "pci.0000:1a:00.0.acs".
 class Facts {
  public:
-  // The first source of a fact wins.
+  // Within one text the first value of a fact wins. Of two texts that differ the worse one counts where one can be
+  // told, else the later, and it is a dispute.
   void set(std::string name, std::string value, std::string where);
+  // What is set from here on is another text's.
+  void next_text() { ++text_; }
   // Why a fact, or all below a name ("pci.0000:1a:00.0"), could not be read.
   void miss(std::string name, std::string why);
   void forget(const std::string& name);
@@ -37,9 +40,14 @@ class Facts {
 
   [[nodiscard]] const std::map<std::string, Seen>& all() const { return facts_; }
   [[nodiscard]] const std::map<std::string, std::string>& missed() const { return missed_; }
+  // What texts say of one fact where they differ, by its name: "a.txt:3 says 8, b.txt:4 says 64: the worse counts".
+  [[nodiscard]] const std::map<std::string, std::string>& disputes() const { return disputes_; }
 
  private:
+  std::size_t text_ = 0;
   std::map<std::string, Seen> facts_;
+  std::map<std::string, std::size_t> texts_;  // of the value that counts
+  std::map<std::string, std::string> disputes_;
   std::map<std::string, std::string> missed_;
 };
 

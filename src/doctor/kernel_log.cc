@@ -81,7 +81,7 @@ class LogReader {
     } else if (has("DMAR: [DMA") || has("AMD-Vi: Event logged") || has("event: F_TRANSLATION")) {
       set(fmt::format("kernel.iommu_fault.{}", ++faults_), line);
       ++counts_["IOMMU faults"];
-    } else if (has("AER: ") || has("PCIe Bus Error:")) {
+    } else if ((has("AER: ") && !has("AER: enabled")) || has("PCIe Bus Error:")) {
       if (has("ncorrect")) {
         about(line, "aer_uncorrected", "uncorrected PCIe errors (AER)");
       } else {

@@ -101,9 +101,11 @@ Result<Case> read_case(const std::string& path) {
   for (auto& output : evidence->outputs) read_output(output, to);
   join_facts(found.facts);
   for (auto& one : topology::texts_of(*evidence)) found.read.push_back(std::move(one));
+  for (const auto& [name, says] : found.facts.disputes())
+    found.read.push_back({found.facts.find(name)->where, name, ReadState::contradicted, says});
   // That a command failed is understood too.
   const bool any = std::any_of(found.read.begin(), found.read.end(), [](const TextRead& one) {
-    return one.state == ReadState::read || one.state == ReadState::failed;
+    return one.state == ReadState::read || one.state == ReadState::cut || one.state == ReadState::failed;
   });
   if (!any && !evidence->described) return topology::not_described(*evidence, path);
   return found;

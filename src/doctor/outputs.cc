@@ -75,6 +75,7 @@ void read_rates(topology::Output& output, const Gathered& to) {
 }  // namespace
 
 void read_output(topology::Output& output, const Gathered& to) {
+  to.facts.next_text();
   if (is_measurement(output.kind)) return read_rates(output, to);
   const auto* row = std::find_if(std::begin(kReaders), std::end(kReaders),
                                  [&output](const ReaderOf& one) { return one.kind == output.kind; });

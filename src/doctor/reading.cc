@@ -68,12 +68,20 @@ std::vector<std::string> unchecked_subjects(const Report& report) {
 
 std::string unread_text(const Report& report) {
   std::string out;
-  for (const auto state : {ReadState::not_understood, ReadState::failed, ReadState::empty, ReadState::not_used}) {
+  bool first = true;
+  for (const auto state : {ReadState::contradicted, ReadState::cut, ReadState::not_understood, ReadState::failed,
+                           ReadState::empty, ReadState::not_used}) {
     const auto count = static_cast<std::size_t>(
         std::count_if(report.read.begin(), report.read.end(), [state](const auto& one) { return one.state == state; }));
     if (count == 0) continue;
-    out += out.empty() ? render::count(count, "text") : fmt::format(", {}", count);
-    out += fmt::format(" {}", to_string(state));
+    // Of contradictions and texts.
+    if (state == ReadState::contradicted) {
+      out += render::count(count, "contradiction");
+      continue;
+    }
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ",
+                       first ? render::count(count, "text") : fmt::format("{}", count), to_string(state));
+    first = false;
   }
   return out;
 }

@@ -105,6 +105,10 @@ std::string sum_text(const Report& report) {
 // "nothing wrong in what was read; 3 texts not understood; 7 of 41 rules checked"
 std::string clean_text(const Report& report) {
   std::string out = "nothing wrong in what was read";
+  // What is worth knowing is not nothing: its cost is what is unknown.
+  if (const auto notes = report.findings.size(); notes > 0)
+    out =
+        fmt::format("{}: {}{}", render::count(notes, "note"), report.findings.front().title, notes > 1 ? ", ..." : "");
   for (const auto& one : report.unseen) out += "; " + one;
   if (const auto unread = unread_text(report); !unread.empty()) out += "; " + unread;
   return out + "; " + rules_text(report);

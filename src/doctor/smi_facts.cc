@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -57,7 +58,8 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
   ErrorCells errors;
   std::string section;
   std::size_t number = 0;
-  std::size_t told = 0;  // GPUs so far
+  std::size_t told = 0;         // GPUs so far
+  std::set<std::string> whole;  // GPUs whose every field is there
   std::map<std::string, std::uint64_t> uncorrected;
   std::map<std::string, std::string> uncorrected_at;
   std::map<std::string, std::pair<std::string, std::string>> throttled;  // reasons, and where the last stands
@@ -90,7 +92,7 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
     const auto value = std::string(text::trim(line.substr(colon + 3)));
     const auto where = output.at(number);
     const bool active = normal(value) == "active";
-    if (key == "Persistence Mode") facts.set(prefix + ".persistence", normal(value), where);
+    if (key == "Persistence Mode") facts.set(prefix + ".persistence", normal(value), where), whole.insert(prefix);
     if (key == "Current" && section == "MIG Mode") facts.set(prefix + ".mig", normal(value), where);
     if (key == "State" && section == "Fabric") facts.set(prefix + ".fabric_state", normal(value), where);
     if (section == "Fabric" || section == "Health") read_fabric(prefix, key, value, where, facts);
@@ -125,7 +127,7 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
     facts.set(gpu + ".ecc_uncorrected", std::to_string(sum), uncorrected_at[gpu]);
   for (const auto& gpu : machine.gpus) {
     // A whole log that names no reason says that there is none.
-    if (facts.find(fmt::format("gpu.{}.persistence", gpu.ordinal)) != nullptr)
+    if (whole.contains(fmt::format("gpu.{}", gpu.ordinal)))
       facts.set(fmt::format("gpu.{}.throttle", gpu.ordinal), "none", output.at(1));
   }
   return told == 0 ? std::string() : fmt::format("the state of {} GPU{}", told, told == 1 ? "" : "s");

@@ -50,20 +50,13 @@ std::pair<std::string, bool> split_peer(std::string_view word) {
   return {text::quote(word.substr(0, at)), at != word.npos};
 }
 
-void learn_state(Machine& machine, NetInterface& interface, std::string_view word, Source source,
-                 const std::string& place) {
-  const auto state = text::lower(text::quote(word));
-  if (!interface.state.learn(state, source)) {
-    const auto kept = *interface.state;
-    const auto name = interface.name;
-    add_note(machine, NoteKind::conflict, name,
-             fmt::format("{} says {}, before it was {}: the first is kept", place, state, kept));
-  }
+void learn_state(NetInterface& interface, std::string_view word, Source source) {
+  interface.state.learn(text::lower(text::quote(word)), source);
 }
 
 }  // namespace
 
-std::size_t read_ip_link(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ip_link(std::string_view content, const std::string&, Machine& machine) {
   NetInterface* current = nullptr;
   std::size_t read = 0;
   std::set<std::string> masters;  // interfaces with the flag MASTER
@@ -96,7 +89,7 @@ std::size_t read_ip_link(std::string_view content, const std::string& place, Mac
         current->master.learn(text::quote(value), Source::ip_link);
         if (has_flag(words[2], "SLAVE")) bonded.insert(text::quote(value));
       } else if (words[i] == "state") {
-        learn_state(machine, *current, value, Source::ip_link, place);
+        learn_state(*current, value, Source::ip_link);
       }
     }
   }
@@ -111,7 +104,7 @@ std::size_t read_ip_link(std::string_view content, const std::string& place, Mac
   return read;
 }
 
-std::size_t read_ip_brief(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ip_brief(std::string_view content, const std::string&, Machine& machine) {
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
@@ -121,7 +114,7 @@ std::size_t read_ip_brief(std::string_view content, const std::string& place, Ma
     if (interface == nullptr) return read;
     ++read;
     if (interface->kind == InterfaceKind::unknown) interface->kind = kind_from(name, "", has_peer);
-    learn_state(machine, *interface, words[1], Source::ip_addr, place);
+    learn_state(*interface, words[1], Source::ip_addr);
     std::vector<std::string> addresses;
     // `ip -br link` has a MAC and flags here instead.
     for (std::size_t i = 2; i < words.size(); ++i) {

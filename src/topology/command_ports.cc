@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "topology/command_text.h"
+#include "topology/contradict.h"
 #include "topology/sysfs.h"
 #include "topology/text.h"
 
@@ -55,8 +56,7 @@ std::string physical_name(std::string_view word) {
 
 class PortReader {
  public:
-  PortReader(const std::string& place, Source source, Machine& machine)
-      : place_(place), source_(source), machine_(machine) {}
+  PortReader(Source source, Machine& machine) : source_(source), machine_(machine) {}
 
   bool begin(std::string_view device, std::uint32_t number) {
     const auto index = device_index(machine_, device);
@@ -71,14 +71,11 @@ class PortReader {
   // Where sources differ a port that is down to one of them counts as down: one of them is of another time.
   void learn_state(const std::string& state) {
     auto& known = port().state;
-    if (known.learn(state, source_)) return;
-    const bool worse = *known == "ACTIVE";
-    add_note(machine_, NoteKind::conflict, device().name,
-             fmt::format("{} says {}, {} said {}: {}", place_, state, to_string(known.source), *known,
-                         worse ? "what is not active counts" : "the first is kept"));
-    if (worse) known.set(state, source_);
+    if (is_cut_word(text::lower(state), {"active", "down", "init", "initializing", "armed"})) return;
+    if (!known.learn(state, source_) && *known == "ACTIVE") known.set(state, source_);
   }
   void learn_physical(const std::string& state) {
+    if (is_cut_word(state, {"linkup", "polling", "disabled", "sleep", "linkerrorrecovery"})) return;
     auto& known = port().physical_state;
     if (known && *known == "LinkUp") known.forget();
     known.learn(state, source_);
@@ -89,7 +86,6 @@ class PortReader {
   }
 
  private:
-  std::string place_;
   Source source_;
   Machine& machine_;
   std::size_t device_ = 0;
@@ -119,8 +115,8 @@ std::optional<std::uint32_t> small_number(std::string_view value) {
 }  // namespace
 
 // "CA 'mlx5_0'", its fields, "Port 1:" and the port's.
-std::size_t read_ibstat(std::string_view content, const std::string& place, Machine& machine) {
-  PortReader reader(place, kIbstat, machine);
+std::size_t read_ibstat(std::string_view content, const std::string&, Machine& machine) {
+  PortReader reader(kIbstat, machine);
   std::string_view name;
   bool in_port = false;
   std::size_t read = 0;
@@ -161,8 +157,8 @@ std::size_t read_ibstat(std::string_view content, const std::string& place, Mach
 }
 
 // "Infiniband device 'mlx5_0' port 1 status:" and the port's fields.
-std::size_t read_ibstatus(std::string_view content, const std::string& place, Machine& machine) {
-  PortReader reader(place, kIbstat, machine);
+std::size_t read_ibstatus(std::string_view content, const std::string&, Machine& machine) {
+  PortReader reader(kIbstat, machine);
   bool in_port = false;
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
@@ -193,8 +189,8 @@ std::size_t read_ibstatus(std::string_view content, const std::string& place, Ma
 }
 
 // "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1f0np0"
-std::size_t read_rdma_link(std::string_view content, const std::string& place, Machine& machine) {
-  PortReader reader(place, kRdmaTool, machine);
+std::size_t read_rdma_link(std::string_view content, const std::string&, Machine& machine) {
+  PortReader reader(kRdmaTool, machine);
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
@@ -219,8 +215,8 @@ std::size_t read_rdma_link(std::string_view content, const std::string& place, M
 }
 
 // "link mlx5_1/1 rx_write_requests 88123 out_of_sequence 0 ..."; -p breaks it into several lines.
-std::size_t read_rdma_statistic(std::string_view content, const std::string& place, Machine& machine) {
-  PortReader reader(place, kRdmaTool, machine);
+std::size_t read_rdma_statistic(std::string_view content, const std::string&, Machine& machine) {
+  PortReader reader(kRdmaTool, machine);
   std::size_t read = 0;
   bool in_port = false;
   for (const auto line : text::lines(content)) {
@@ -247,8 +243,8 @@ std::size_t read_rdma_statistic(std::string_view content, const std::string& pla
 }
 
 // "mlx5_0  1  3  0000:0000:0000:0000:0000:ffff:0a00:0001  10.0.0.1  v2  ens1f0np0"
-std::size_t read_show_gids(std::string_view content, const std::string& place, Machine& machine) {
-  PortReader reader(place, kShowGids, machine);
+std::size_t read_show_gids(std::string_view content, const std::string&, Machine& machine) {
+  PortReader reader(kShowGids, machine);
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
@@ -303,7 +299,7 @@ std::string device_of_mlxlink(const Output& output, const Machine& machine) {
 std::string read_mlxlink(const Output& output, Machine& machine) {
   const auto name = device_of_mlxlink(output, machine);
   if (name.empty() || BusId::parse(name) || name.front() == '/') return {};
-  PortReader reader(output.file, Source::sysfs, machine);
+  PortReader reader(Source::sysfs, machine);
   std::string gave;
   double gbps = 0;
   for (const auto line : text::lines(output.text)) {

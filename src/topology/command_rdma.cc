@@ -50,7 +50,7 @@ void add_attribute(std::vector<Attribute>& list, std::string_view name, std::str
 
 class DevinfoReader {
  public:
-  DevinfoReader(const std::string& place, Machine& machine) : place_(place), machine_(machine) {}
+  explicit DevinfoReader(Machine& machine) : machine_(machine) {}
 
   void read_line(std::string_view line) {
     const auto trimmed = text::trim(line);
@@ -73,12 +73,22 @@ class DevinfoReader {
     if (key == "port") {
       const auto number = text::to_u32(value);
       finish_port();
+      numbered_ = true;
       port_ = number && *number > 0 && *number < 256 ? &port_numbered(*device_, *number) : nullptr;
       heading_.clear();
       return;
     }
     heading_ = value.empty() ? std::string(key) : std::string();
     if (key.starts_with("GID[")) return read_gid(key, value);
+    // `ibv_devinfo | egrep 'hca_id|state|mtu'` leaves out the lines that number ports; each has one state.
+    if (port_ == nullptr && is_of_port(key)) {
+      port_ = &port_numbered(*device_, 1);
+      numbered_ = false;
+    } else if (!numbered_ && key == "state" && port_->number < 255) {
+      const auto next = port_->number + 1;
+      finish_port();
+      port_ = &port_numbered(*device_, next);
+    }
     if (port_ != nullptr) {
       read_port_field(key, value);
     } else {
@@ -90,11 +100,7 @@ class DevinfoReader {
   void finish_port() {
     if (port_ != nullptr && lanes_ > 0 && lane_gbps_ > 0) {
       const double rate = lanes_ * lane_gbps_;
-      if (!port_->rate_gbps.learn(rate, kDevinfo) && std::abs(*port_->rate_gbps - rate) > 0.01 * rate) {
-        add_note(machine_, NoteKind::conflict, device_->name,
-                 fmt::format("{} says {} Gb/s, {} said {}: the first is kept", place_, rate,
-                             to_string(port_->rate_gbps.source), *port_->rate_gbps));
-      }
+      port_->rate_gbps.learn(rate, kDevinfo);
       port_->lanes.learn(lanes_, kDevinfo);
     }
     lanes_ = 0;
@@ -103,6 +109,12 @@ class DevinfoReader {
 
  private:
   std::vector<Attribute>& target() { return port_ != nullptr ? port_->attributes : device_->attributes; }
+
+  static bool is_of_port(std::string_view key) {
+    constexpr std::string_view kOfPorts[] = {"state",  "phys_state", "max_mtu",    "active_mtu",   "port_lid",
+                                             "sm_lid", "port_lmc",   "link_layer", "active_width", "active_speed"};
+    return std::find(std::begin(kOfPorts), std::end(kOfPorts), key) != std::end(kOfPorts);
+  }
 
   void read_device_field(std::string_view key, std::string_view value) {
     if (key == "transport") {
@@ -177,10 +189,10 @@ class DevinfoReader {
     port_->gids.push_back(std::move(gid));
   }
 
-  std::string place_;
   Machine& machine_;
   RdmaDevice* device_ = nullptr;
   RdmaPort* port_ = nullptr;
+  bool numbered_ = true;  // whether lines "port: 1" tell ports apart
   std::string heading_;
   std::uint32_t lanes_ = 0;
   double lane_gbps_ = 0;
@@ -188,10 +200,10 @@ class DevinfoReader {
 
 }  // namespace
 
-std::size_t read_ibv_devinfo(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ibv_devinfo(std::string_view content, const std::string&, Machine& machine) {
   // Reserve room for all devices: the reader keeps a pointer to the current one.
   machine.rdma.reserve(machine.rdma.size() + kMaxDevices);
-  DevinfoReader reader(place, machine);
+  DevinfoReader reader(machine);
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     if (text::trim(line).starts_with("hca_id:")) {
@@ -206,7 +218,7 @@ std::size_t read_ibv_devinfo(std::string_view content, const std::string& place,
 }
 
 // "mlx5_bond_0 port 1 ==> bond0 (Up)"
-std::size_t read_ibdev2netdev(std::string_view content, const std::string& place, Machine& machine) {
+std::size_t read_ibdev2netdev(std::string_view content, const std::string&, Machine& machine) {
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
@@ -217,21 +229,11 @@ std::size_t read_ibdev2netdev(std::string_view content, const std::string& place
     ++read;
     auto& port = port_numbered(*device, *number);
     const auto interface = text::quote(words[4]);
-    if (!port.interface.learn(interface, Source::ibdev2netdev)) {
-      add_note(
-          machine, NoteKind::conflict, device->name,
-          fmt::format("{} joins it to {}, before it was {}: the first is kept", place, interface, *port.interface));
-    }
+    port.interface.learn(interface, Source::ibdev2netdev);
     // Of InfiniBand the state is that of IP over it, which may be down while the port is up.
     const auto up = words.size() > 5 && words[5] == "(Up)";
     if (words.size() < 6 || (!up && interface.starts_with("ib"))) continue;
-    if (port.state && (*port.state == "ACTIVE") != up) {
-      add_note(machine, NoteKind::conflict, device->name,
-               fmt::format("{} says {}, {} said {}: the first is kept", place, text::quote(words[5]),
-                           to_string(port.state.source), *port.state));
-    } else {
-      port.state.learn(up ? "ACTIVE" : "DOWN", Source::ibdev2netdev);
-    }
+    port.state.learn(up ? "ACTIVE" : "DOWN", Source::ibdev2netdev);
   }
   return read;
 }

@@ -132,6 +132,11 @@ std::vector<TextRead> texts_of(const Evidence& evidence) {
     } else if (one.state == ReadState::not_understood && read.gave.empty()) {
       read.gave = "nothing in it is understood";
     }
+    if (one.kind == OutputKind::nvlink && one.text.find("Link ") == std::string::npos) read.what = "nvidia-smi -L";
+    if (!one.cut.empty() && one.state == ReadState::read) {
+      read.state = ReadState::cut;
+      read.gave += "; " + one.cut;
+    }
     out.push_back(std::move(read));
   }
   return out;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "topology/command_text.h"
+#include "topology/contradict.h"
 #include "topology/evidence.h"
 #include "topology/load.h"
 #include "topology/sysfs.h"
@@ -212,13 +213,29 @@ std::string read_part(const PartOf& part, const Output& output, Machine& machine
   return part.kind == Kind::lscpu ? std::string("CPUs and NUMA nodes") : text::count(n, part.noun);
 }
 
+// What describes the whole machine is one of the sources that may differ.
+void add_base(const Machine& machine, const Evidence& evidence, Contradictions& differ) {
+  if (!evidence.described) return;
+  const auto base = std::find_if(evidence.outputs.begin(), evidence.outputs.end(), [](const Output& one) {
+    return one.state == ReadState::read && one.kind >= Kind::snapshot && one.kind <= Kind::topo_matrix;
+  });
+  differ.add(machine, 0, base == evidence.outputs.end() ? std::string("sys/") : place_of(*base));
+}
+
 }  // namespace
 
 Status build_machine(const std::string& path, Machine machine, Evidence& evidence) {
   if (auto status = read_base(path, evidence.described, machine, evidence); !status) return status;
+  Contradictions differ;
+  add_base(machine, evidence, differ);
   for (const auto& part : kPartReaders) {
-    for (auto& output : evidence.outputs) {
+    for (std::size_t i = 0; i < evidence.outputs.size(); ++i) {
+      auto& output = evidence.outputs[i];
       if (output.kind != part.kind) continue;
+      output.cut = cut_off(output);
+      // A bond's file names its legs alone.
+      if (Machine alone; part.kind != Kind::bonding && !read_part(part, output, alone).empty())
+        differ.add(alone, i + 1, place_of(output));
       auto gave = read_part(part, output, machine);
       if (!gave.empty()) {
         output.read_as(std::move(gave));
@@ -237,6 +254,8 @@ Status build_machine(const std::string& path, Machine machine, Evidence& evidenc
       add_note(machine, NoteKind::remark, place_of(output), "not understood: ignored");
     }
   }
+  for (auto& one : differ.settle(machine)) evidence.others.push_back(std::move(one));
+  if (auto hosts = several_hosts(evidence.outputs); !hosts.what.empty()) evidence.others.push_back(std::move(hosts));
   const bool pasted = std::any_of(evidence.outputs.begin(), evidence.outputs.end(), [](const Output& one) {
     return one.state == ReadState::read && one.kind >= Kind::topo_matrix;
   });

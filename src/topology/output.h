@@ -96,6 +96,8 @@ enum class ReadState : std::uint8_t {
   not_understood,  // no known output
   failed,          // the command failed, or its output is no whole one
   empty,
+  contradicted,  // another output says something else, or is another host's
+  cut,           // read, and its end is missing
 };
 std::string_view to_string(ReadState state);
 std::optional<ReadState> read_state_from(std::string_view text);
@@ -110,6 +112,8 @@ struct Output {
   bool prose = false;                  // words around outputs, which no fence or prompt marks as one
   ReadState state = ReadState::not_understood;
   std::string gave;  // "2 GPUs, 2 NICs", or why it was not read
+  std::string host;  // as the prompt or the heading above names it; else empty
+  std::string cut;   // how it was cut off; empty: it is whole
 
   // "report.txt:12" of the text's line, from 1.
   [[nodiscard]] std::string at(std::size_t line) const;
@@ -143,6 +147,9 @@ OutputKind kind_of_document(std::string_view content);
 OutputKind kind_of_command(std::string_view command);
 // The command of a prompt, or of a line that heads an output; empty: the line is neither.
 std::string_view command_of_line(std::string_view line);
+// The host that a prompt, or a heading of one word, names, in lower case; empty: none.
+std::string host_of_prompt(std::string_view line);
+std::string host_of_heading(std::string_view line);
 // Commands that print nothing when all is well.
 bool is_silent_command(std::string_view command);
 // Whether these are the words of a command that failed, or found nothing.

@@ -1,6 +1,8 @@
+// size: one way of cutting, with all its marks
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -94,10 +96,12 @@ class Cutter {
  private:
   Output& open(Kind kind) {
     current_ = outputs_.size();
+    headings_.clear();
     auto& out = outputs_.emplace_back();
     out.kind = kind;
     out.file = file_;
     out.command = command_;
+    out.host = host_;
     out.prose = command_.empty() && !fenced_;
     return out;
   }
@@ -151,7 +155,14 @@ class Cutter {
     if (trimmed.front() == '<' && (trimmed.starts_with("<details") || trimmed.starts_with("</details") ||
                                    trimmed.starts_with("<pre") || trimmed.starts_with("</pre")))
       return boundary({});
-    if (const auto command = command_of_line(line); !command.empty()) return begin(command, i);
+    if (const auto command = command_of_line(line); !command.empty()) {
+      // Who goes elsewhere from here says nothing of this host.
+      if (auto host = host_of_prompt(line); !host.empty()) host_ = std::move(host);
+      return begin(command, i);
+    }
+    if (!fenced_) {
+      if (auto host = host_of_heading(trimmed); !host.empty()) host_ = std::move(host);
+    }
     take_words(i, line, trimmed, after_blank);
   }
 
@@ -196,15 +207,17 @@ class Cutter {
     // A line that is surely of an output, old or new, ends the doubt.
     after_blank_ = after_blank && known && kind == Kind::unknown;
     if (kind != Kind::unknown) {
-      const bool again =
-          kind == now && ((kind == Kind::topo_matrix && is_gpu_heading(line)) || kind == Kind::topo_peers ||
-                          trimmed.starts_with("Ethernet Channel Bonding") || kind == Kind::ethtool_statistics);
+      const bool again = kind == now && ((kind == Kind::topo_matrix && is_gpu_heading(line)) ||
+                                         kind == Kind::topo_peers || trimmed.starts_with("Ethernet Channel Bonding") ||
+                                         kind == Kind::ethtool_statistics || headings_.contains(headed(kind, line)));
       if (!current_ || kind != now || again) start(kind);
     } else if (!current_ || (known && !may_hold(now, line, after_blank))) {
       if (outputs_.size() >= kMaxOutputs) return;
       open(Kind::unknown);
     }
     append(*current_, i);
+    // Told of again it is another output: of a later time, or of another host.
+    if (auto heads = headed(kind, line); !heads.empty()) headings_.insert(std::move(heads));
   }
 
   // A line of the command's own on what it could not do: a text of its own, which the reports name.
@@ -246,6 +259,30 @@ class Cutter {
                trimmed.find("NVRM: Xid") == trimmed.npos;
       default: return false;
     }
+  }
+
+  // What a line heads, by its first words: a device, or a table; empty: it heads nothing.
+  static std::string headed(Kind kind, std::string_view line) {
+    std::size_t words = 0;
+    switch (kind) {
+      case Kind::disk_free:
+      case Kind::ip_brief:
+      case Kind::smi_query: words = 1; break;
+      case Kind::ibstat:
+      case Kind::ibv_devinfo:
+      case Kind::nvlink:
+      case Kind::rdma_link: words = 2; break;
+      case Kind::ibdev2netdev: words = 3; break;
+      case Kind::ibstatus: words = 5; break;
+      default: break;
+    }
+    if (words == 0 || line.front() == ' ' || line.front() == '\t') return {};
+    std::string out;
+    for (const auto word : text::words(line)) {
+      if (words-- == 0) break;
+      out += std::string(word) + " ";
+    }
+    return out;
   }
 
   void start(Kind kind) {
@@ -313,7 +350,8 @@ class Cutter {
     for (const auto line : text::lines(one.text)) {
       if (is_noise(line)) continue;
       any = true;
-      if (!is_failure(line)) continue;
+      // ibdiagnet marks what it found so, among what it did.
+      if (!is_failure(line) || (line.starts_with("-E- ") && one.text.find("-I- ") != std::string::npos)) continue;
       one.kind = Kind::failure;
       one.fail(text::quote(text::trim(line), 120));
       return true;
@@ -331,6 +369,8 @@ class Cutter {
   std::array<std::optional<std::size_t>, 2> logs_;
   std::optional<std::size_t> failed_;  // the command's text of failures beside its output
   std::string command_;
+  std::string host_;                // of the prompt or the heading above
+  std::set<std::string> headings_;  // of devices in the current output
   bool said_ = false;
   bool heading_ = false;  // the command is a heading's, which may have its output elsewhere
   bool fenced_ = false;

@@ -75,11 +75,13 @@ constexpr auto kOutputKinds = std::to_array<std::pair<OutputKind, std::string_vi
     {OutputKind::rows, "measured rows"},
 });
 
-constexpr NameTable<ReadState, 5> kReadStates{{{ReadState::read, "read"},
+constexpr NameTable<ReadState, 7> kReadStates{{{ReadState::read, "read"},
                                                {ReadState::not_used, "not used"},
                                                {ReadState::not_understood, "not understood"},
                                                {ReadState::failed, "failed"},
-                                               {ReadState::empty, "empty"}}};
+                                               {ReadState::empty, "empty"},
+                                               {ReadState::contradicted, "contradicted"},
+                                               {ReadState::cut, "cut off"}}};
 
 }  // namespace
 

@@ -203,6 +203,8 @@ constexpr auto kStarts = std::to_array<Start>({
     {"P2P Connectivity Matrix", OutputKind::p2p_test},
     {"Unidirectional P2P=", OutputKind::p2p_test},
     {"Bidirectional P2P=", OutputKind::p2p_test},
+    {"P2P=Disabled ", OutputKind::p2p_test},
+    {"P2P=Enabled ", OutputKind::p2p_test},
     {"# OSU ", OutputKind::osu},
     {"# Benchmarking ", OutputKind::imb},
     {"initializing CUDA", OutputKind::perftest},
@@ -241,9 +243,9 @@ OutputKind kind_of_rdma_line(std::string_view line) {
   if (!line.starts_with("link ") && !has(line, ": state ")) return OutputKind::unknown;
   const auto parts = text::words(line);
   if (parts.size() > 3 && parts[0] == "link" && has(parts[1], "/")) {
-    return parts[2] == "state"           ? OutputKind::rdma_link
-           : text::to_unsigned(parts[3]) ? OutputKind::rdma_statistic
-                                         : OutputKind::unknown;
+    return parts[2] == "state" || has(line, " physical_state ") ? OutputKind::rdma_link
+           : text::to_unsigned(parts[3])                        ? OutputKind::rdma_statistic
+                                                                : OutputKind::unknown;
   }
   // Before iproute2 5.0: "1/1: mlx5_0/1: state ACTIVE".
   if (parts.size() > 3 && parts[0].ends_with(':') && parts[1].ends_with(':') && parts[2] == "state" &&

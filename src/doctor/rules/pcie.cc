@@ -61,6 +61,12 @@ Finding link_finding(const Machine& machine, const PlacedDevice& device, Ref<Pci
   return finding;
 }
 
+// Whether no device is on a path between two others, as of a part of a machine.
+bool has_no_paths(const Machine& machine) {
+  const auto all = placed_devices(machine);
+  return std::none_of(all.begin(), all.end(), [&](const PlacedDevice& one) { return on_a_path(machine, one.node); });
+}
+
 // A hypervisor's emulated link says nothing of the hardware; pcie-emulated-bridge covers it.
 bool is_emulated(const Machine& machine, Ref<PciDevice> pci) {
   return topology::claims_least(machine.pci[pci.index]) && topology::is_virtual(machine);
@@ -88,6 +94,8 @@ void width(const RuleInput& input, RuleResult& result) {
     const auto mend = [&](Machine& mended) { mended.pci[pci.index].link.width.value = target; };
     cost_of(input, flows_through(machine, pci_ref(pci)), mend).write_to(finding);
     finding.advice = kReseat;
+    // Both ends can do more; where no path of bulk data is recorded at all, what it costs is unknown, not nothing.
+    if (has_no_paths(machine)) finding.level = Level::warning;
     // nvidia-smi alone gives no place, and the largest width that GPU and slot have together.
     const bool told = link.max_width.source == topology::Source::nvml && machine.host_bridges.empty();
     if (told && device.node.kind == NodeKind::gpu) finding.level = Level::warning;

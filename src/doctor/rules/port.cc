@@ -79,7 +79,9 @@ void port_down(const RuleInput& input, RuleResult& result) {
     for (const auto& [key, nics] : alike_nics(machine)) {
       if (std::find(nics.begin(), nics.end(), nic) != nics.end()) like = nics.size();
     }
-    const bool expected_up = up == 0 || is_missed(machine, classes, nic);
+    // Where RDMA devices are all that is known, those of InfiniBand are taken as alike.
+    const bool alone = machine.pci.empty() && machine.gpus.empty() && !is_ethernet(port) && !port.interface;
+    const bool expected_up = up == 0 || is_missed(machine, classes, nic) || (alone && up >= down.size());
     const auto physical = port.physical_state.value_or("");
     // One unused NIC of a machine without GPUs may be meant so; not where the text is about nothing else.
     const bool spare = machine.gpus.empty() && !machine.pci.empty() && like < 2;

@@ -135,7 +135,10 @@ void memlock(const RuleInput& input, RuleResult& result) {
                  "memlock unlimited",
                  "# systemd: LimitMEMLOCK=infinity; containers: --ulimit memlock=-1; Slurm: "
                  "PropagateResourceLimitsExcept=MEMLOCK"};
-  finding.advice = "This is the doctor's own limit: run it inside the job.";
+  finding.advice =
+      limit->where.starts_with("/proc/")
+          ? "This is the doctor's own limit: run it inside the job."
+          : "It is the limit of the shell that printed it: print it inside the job, which may have another.";
   result.add(std::move(finding));
 }
 
