@@ -266,8 +266,8 @@ class Cutter {
     std::size_t words = 0;
     switch (kind) {
       case Kind::disk_free:
-      case Kind::ip_brief:
-      case Kind::smi_query: words = 1; break;
+      case Kind::ip_brief: words = 1; break;
+      case Kind::smi_query:
       case Kind::ibstat:
       case Kind::ibv_devinfo:
       case Kind::nvlink:
