@@ -3,8 +3,8 @@
 
 #include "transport/host/transport.h"
 
-// Links between devices that fall asleep when nothing moves over them: a timer reads a few bytes of a peer's memory over
-// each. A read wakes both directions, since bytes follow the request the other way.
+// Links between devices that fall asleep when nothing moves over them: a timer reads a few bytes of a peer's memory
+// over each. A read wakes both directions, since bytes follow the request the other way.
 namespace fairway::transport::host {
 namespace {
 
