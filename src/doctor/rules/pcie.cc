@@ -1,3 +1,4 @@
+// size: the rules of one subject, which share how a link is told
 #include <algorithm>
 #include <set>
 
