@@ -61,6 +61,10 @@ bool is_log(Kind kind) {
 class Cutter {
  public:
   Cutter(std::string_view content, const std::string& file) : file_(file) {
+    if (auto plain = text::as_plain(content); !plain.empty()) {
+      plain_ = std::move(plain);
+      content = plain_;
+    }
     if (content.find('\x1b') != content.npos) {
       clean_ = text::without_escapes(content);
       content = clean_;
@@ -324,6 +328,7 @@ class Cutter {
     return any;
   }
 
+  std::string plain_;
   std::string clean_;
   std::string_view content_;
   std::string file_;
