@@ -217,23 +217,31 @@ std::size_t read_ibv_devinfo(std::string_view content, const std::string&, Machi
   return read;
 }
 
-// "mlx5_bond_0 port 1 ==> bond0 (Up)"
+// "mlx5_bond_0 port 1 ==> bond0 (Up)"; with -v "0000:18:00.0 mlx5_0 (MT4129 - ...) ... port 1 (DOWN  ) ==> ens1 (Down)"
 std::size_t read_ibdev2netdev(std::string_view content, const std::string&, Machine& machine) {
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
-    if (words.size() < 5 || words[1] != "port" || words[3] != "==>") continue;
-    const auto number = text::to_u32(words[2]);
-    auto* device = device_named(machine, text::quote(words[0]));
+    const auto arrow = std::find(words.begin(), words.end(), "==>");
+    const auto heads = std::find(words.begin(), arrow, "port");
+    if (heads == words.begin() || arrow - heads < 2 || words.end() - arrow < 2) continue;
+    const bool by_bus = BusId::parse(words[0]).has_value() && heads - words.begin() > 1;
+    const auto number = text::to_u32(heads[1]);
+    auto* device = device_named(machine, text::quote(words[by_bus ? 1 : 0]));
     if (device == nullptr || !number || *number == 0 || *number > 255) continue;
     ++read;
     auto& port = port_numbered(*device, *number);
-    const auto interface = text::quote(words[4]);
+    const auto interface = text::quote(arrow[1]);
     port.interface.learn(interface, Source::ibdev2netdev);
+    const auto own = arrow - heads > 2 ? heads[2] : std::string_view{};
+    if (own.starts_with("(ACTIVE") || own.starts_with("(DOWN")) {
+      port.state.learn(own.starts_with("(ACTIVE") ? "ACTIVE" : "DOWN", Source::ibdev2netdev);
+      continue;
+    }
     // Of InfiniBand the state is that of IP over it, which may be down while the port is up.
-    const auto up = words.size() > 5 && words[5] == "(Up)";
-    if (words.size() < 6 || (!up && interface.starts_with("ib"))) continue;
-    port.state.learn(up ? "ACTIVE" : "DOWN", Source::ibdev2netdev);
+    const bool told = words.end() - arrow > 2;
+    const bool up = told && arrow[2] == "(Up)";
+    if (told && (up || !interface.starts_with("ib"))) port.state.learn(up ? "ACTIVE" : "DOWN", Source::ibdev2netdev);
   }
   return read;
 }

@@ -71,6 +71,10 @@ bool is_failure_beside(Kind kind, std::string_view line) {
 class Cutter {
  public:
   Cutter(std::string_view content, const std::string& file) : file_(file) {
+    if (auto plain = text::as_plain(content); !plain.empty()) {
+      plain_ = std::move(plain);
+      content = plain_;
+    }
     if (content.find('\x1b') != content.npos) {
       clean_ = text::without_escapes(content);
       content = clean_;
@@ -360,6 +364,7 @@ class Cutter {
     return any;
   }
 
+  std::string plain_;
   std::string clean_;
   std::string_view content_;
   std::string file_;

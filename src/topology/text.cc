@@ -223,4 +223,39 @@ std::string quote(std::string_view s, std::size_t limit) {
   return out;
 }
 
+std::string as_plain(std::string_view s) {
+  std::string out;
+  const bool little = s.starts_with("\xff\xfe");
+  if (little || s.starts_with("\xfe\xff")) {
+    const auto unit = [&](std::size_t at) -> std::uint32_t {
+      const auto low = static_cast<unsigned char>(s[at + (little ? 0 : 1)]);
+      const auto high = static_cast<unsigned char>(s[at + (little ? 1 : 0)]);
+      return static_cast<std::uint32_t>(high) << 8U | low;
+    };
+    const auto add = [&out](std::uint32_t bits) { out += static_cast<char>(static_cast<unsigned char>(bits)); };
+    for (std::size_t i = 2; i + 1 < s.size(); i += 2) {
+      auto code = unit(i);
+      if (code >= 0xd800 && code < 0xdc00 && i + 3 < s.size() && unit(i + 2) >= 0xdc00 && unit(i + 2) < 0xe000) {
+        code = 0x10000 + ((code - 0xd800) << 10U) + (unit(i + 2) - 0xdc00);
+        i += 2;
+      }
+      if (code < 0x80) {
+        add(code);
+      } else if (code < 0x800) {
+        add(0xc0 | code >> 6U), add(0x80 | (code & 0x3fU));
+      } else if (code < 0x10000) {
+        add(0xe0 | code >> 12U), add(0x80 | (code >> 6U & 0x3fU)), add(0x80 | (code & 0x3fU));
+      } else {
+        add(0xf0 | code >> 18U), add(0x80 | (code >> 12U & 0x3fU)), add(0x80 | (code >> 6U & 0x3fU));
+        add(0x80 | (code & 0x3fU));
+      }
+    }
+    s = out;
+  }
+  if (s.find('\r') == s.npos || s.find('\n') != s.npos) return out;
+  std::string feeds(s);
+  std::replace(feeds.begin(), feeds.end(), '\r', '\n');
+  return feeds;
+}
+
 }  // namespace fairway::topology::text

@@ -34,6 +34,9 @@ std::string count(std::size_t n, std::string_view noun);
 // page escaped them. As many lines as before.
 std::string without_wrapping(std::string_view s);
 std::string without_escapes(std::string_view s);
+// UTF-8 with line feeds, of UTF-16 with its mark and of lines that end with carriage returns alone; else empty: it is
+// so.
+std::string as_plain(std::string_view s);
 
 // Orders "mlx5_2" before "mlx5_10".
 bool natural_less(std::string_view a, std::string_view b);

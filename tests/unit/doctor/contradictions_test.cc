@@ -167,6 +167,41 @@ TEST(DoctorContradictions, LinesOfDevinfoWithoutNumbersOfPortsBelongToTheDeviceA
   EXPECT_EQ(found->machine.rdma[1].ports[0].state.value_or(""), "DOWN");
 }
 
+TEST(DoctorContradictions, TextsOfOtherEncodingsAreReadAsWell) {
+  const auto plain = "root@n1:~# ibstat\n" + ibstat("Active", "400") + "\n# \u00e9 \U0001f600\n";
+  auto returns = plain;
+  for (auto& c : returns) c = c == '\n' ? '\r' : c;
+  std::string little = "\xff\xfe";
+  std::string big = "\xfe\xff";
+  for (const char c : "root@n1:~# ibstat\n" + ibstat("Active", "400")) {
+    little += c, little += '\0';
+    big += '\0', big += c;
+  }
+  for (const std::string& text :
+       std::vector<std::string>{plain, returns, little, big, big + "\xd8", little + "\x3d\xd8"}) {
+    const Folder folder;
+    const auto found = read_case(folder.write("paste.txt", text));
+    ASSERT_TRUE(found) << found.status().message();
+    ASSERT_EQ(found->machine.rdma.size(), 1U);
+    EXPECT_EQ(found->machine.rdma[0].ports.at(0).rate_gbps.value_or(0), 400);
+  }
+}
+
+TEST(DoctorContradictions, TheLongFormOfIbdev2netdevIsRead) {
+  const Folder folder;
+  const auto found = read_case(folder.write(
+      "paste.txt",
+      "$ ibdev2netdev -v\n"
+      "0000:18:00.0 mlx5_0 (MT4129 - MCX753) NVIDIA ConnectX-7 fw 28.39.1002 port 1 (ACTIVE) ==> ens1f0np0 (Up)\n"
+      "0000:9a:00.0 mlx5_1 (MT4129 - MCX753) NVIDIA ConnectX-7 fw 28.39.1002 port 1 (DOWN  ) ==> ens2f0np0 (Down)\n"));
+  ASSERT_TRUE(found);
+  ASSERT_EQ(found->machine.rdma.size(), 2U);
+  EXPECT_EQ(found->machine.rdma[0].ports.at(0).state.value_or(""), "ACTIVE");
+  EXPECT_EQ(found->machine.rdma[1].name, "mlx5_1");
+  EXPECT_EQ(found->machine.rdma[1].ports.at(0).state.value_or(""), "DOWN");
+  EXPECT_EQ(found->machine.rdma[1].ports.at(0).interface.value_or(""), "ens2f0np0");
+}
+
 TEST(DoctorContradictions, AHealthyMatrixOfCopiesIsUnderstoodWhole) {
   std::string text = "[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]\n";
   for (const auto* heading :
