@@ -222,9 +222,9 @@ class FAIRWAY_API Engine {
   // 0, read the counters, then wait again: there are at most two wake-ups for each event. -1 in a simulation.
   [[nodiscard]] int fd() const;
   // Ends a transfer early. It still completes exactly once: with `cancelled`, or with its own outcome if that came
-  // first. If the timeout passes before it is fenced, the cancel goes on: call again, or wait for the completion. A
-  // write whose bytes have all arrived is fenced at once, even if its notification is still in flight; it completes
-  // when the notification has arrived.
+  // first. If the timeout passes before it is fenced, the cancel goes on: call again, or wait for the completion. Once
+  // it is fenced the completion is there, but for a write whose bytes have all arrived and whose notification is still
+  // in flight: it is fenced at once, and completes when the notification has arrived.
   Result<Cancelled> cancel(TransferId id, Timeout timeout = std::chrono::seconds(5));
 
   // ---- at the target ----

@@ -161,7 +161,8 @@ bool Worker::take_submissions() {
     if (!shut_ && owner != nullptr && owner->id() == transfer.request.peer) {
       const Status stopped = std::exchange(transfer.status, {});
       owner->transfers().start(slot);
-      if (!stopped && owner->transfers().stop(slot, stopped)) answer_cancels(transfer, Cancelled::Far::all);
+      if (!stopped && owner->transfers().stop(slot, stopped))
+        answer_cancels(std::move(transfer.ticket), Cancelled::Far::all);
       continue;
     }
     transfer.completion = {services_.transfers.id(slot), services_.peers.why_not(transfer.request.peer), 0, 0,

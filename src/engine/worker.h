@@ -249,7 +249,8 @@ class Worker final : public Stepper, public TransferOwner {
   void note_ends() {  // of transfers whose ends are stored: to who waits for several
     if (services_.transfers.ends().noted()) services_.runtime.executor.wake_all(services_.transfers.ends().word());
   }
-  void answer_cancels(Transfer& transfer, Cancelled::Far far_side);
+  void answer_cancels(std::shared_ptr<CancelTicket> ticket, Cancelled::Far far_side);
+  void deliver_cancelled(std::uint32_t slot, bool& completed);
   [[nodiscard]] Cancelled::Far far_side_of_ended(TransferId id) const;
   bool take_commands();
   void run_closed();

@@ -94,7 +94,8 @@ void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket
     services_.transfers[id.slot].status = why;  // take_submissions() stops it
     return;
   }
-  if (owner->transfers().stop(id.slot, why)) answer_cancels(services_.transfers[id.slot], Cancelled::Far::all);
+  if (owner->transfers().stop(id.slot, why))
+    answer_cancels(std::move(services_.transfers[id.slot].ticket), Cancelled::Far::all);
 }
 
 // What its completion says, which another thread may be collecting: then nothing.
@@ -111,13 +112,14 @@ Cancelled::Far Worker::far_side_of_ended(TransferId id) const {
 }
 
 // Nothing accesses the transfer's memory any more.
-[[gnu::noinline]] void Worker::answer_cancels(Transfer& transfer, Cancelled::Far far_side) {
-  while (const std::shared_ptr<CancelTicket> ticket = std::move(transfer.ticket)) {
-    transfer.ticket = std::move(ticket->next);
+[[gnu::noinline]] void Worker::answer_cancels(std::shared_ptr<CancelTicket> ticket, Cancelled::Far far_side) {
+  while (ticket != nullptr) {
+    auto next = std::move(ticket->next);
     ticket->result.fenced = true;
     ticket->result.far_side = far_side;
     ticket->word.store(1, std::memory_order_release);
     services_.runtime.executor.wake_all(ticket->word);
+    ticket = std::move(next);
   }
 }
 
@@ -237,11 +239,20 @@ void Worker::no_longer_waits(std::uint32_t slot) {
   note_ends();
 }
 
+// Who cancels finds the completion when cancel() returns. Only a callback comes after that: it may wait for them.
+[[gnu::noinline]] void Worker::deliver_cancelled(std::uint32_t slot, bool& completed) {
+  Transfer& transfer = services_.transfers[slot];
+  auto ticket = std::move(transfer.ticket);
+  const Status& status = transfer.completion.status;
+  const auto far_side = status.is_ok() ? Cancelled::Far::all : far_side_of(status.effect());
+  if (transfer.request.options.deliver == Deliver::to_callback) answer_cancels(std::move(ticket), far_side);
+  deliver(slot, completed);
+  answer_cancels(std::move(ticket), far_side);
+}
+
 void Worker::deliver(std::uint32_t slot, bool& completed) {
   Transfer& transfer = services_.transfers[slot];
-  if (transfer.ticket != nullptr)
-    answer_cancels(transfer, transfer.completion.status.is_ok() ? Cancelled::Far::all
-                                                                : far_side_of(transfer.completion.status.effect()));
+  if (transfer.ticket != nullptr) return deliver_cancelled(slot, completed);
   const RequestOptions& options = transfer.request.options;
   if (options.deliver == Deliver::to_callback) {
     const Completion completion = std::move(transfer.completion);

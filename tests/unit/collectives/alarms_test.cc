@@ -37,7 +37,7 @@ struct HoldsUp {
 
 // Its worker is too busy to send the alarm, or to take it back, in the time that a rank waits for that. What the alarm
 // has of the engine's room comes back all the same.
-TEST(Alarms, ThatCannotLeaveInTimeHoldUpNobody) {
+TEST(Alarms, ThatCouldNotLeaveInTimeTakeNoRoomForEver) {
   const auto meeting_place = make_loopback();
   std::optional<Engine> engines[2];
   for (auto& engine : engines) {
@@ -72,6 +72,7 @@ TEST(Alarms, ThatCannotLeaveInTimeHoldUpNobody) {
   EXPECT_EQ(groups[0]->run({.timeout = milliseconds(50)}).code(), ErrorCode::deadline_exceeded);
   holds.let_go = true;
   groups[0].reset();
+  EXPECT_EQ(engines[0]->metrics().transfers_in_use, 0U);
 }
 
 }  // namespace

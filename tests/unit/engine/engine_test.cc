@@ -286,6 +286,20 @@ TEST_P(TwoEngines, CancelOfWhatHasEndedSaysWhatItsCompletionDoes) {
   }
 }
 
+// As deregister(): who cancels and collects at once leaves no slot behind.
+TEST_P(TwoEngines, WhatACancelHasEndedIsThereWhenItReturns) {
+  for (int round = 0; round < 2'000; ++round) {
+    const auto id = left_->receive(round % 2 == 0 ? right_peer_ : PeerId{}, 1, {near_region_.id, 0, 64});
+    ASSERT_TRUE(id);
+    const auto cancelled = left_->cancel(*id, kSoon);
+    ASSERT_TRUE(cancelled && cancelled->fenced);
+    const auto done = left_->wait(*id, Timeout(0));
+    ASSERT_TRUE(done) << "round " << round << ": " << done.status().to_string();
+    ASSERT_EQ(done->status.code(), ErrorCode::cancelled);
+  }
+  EXPECT_EQ(left_->metrics().transfers_in_use, 0u);
+}
+
 TEST_P(TwoEngines, AfterStartsOnlyWhenTheFirstIsVisible) {
   RequestOptions options;
   auto first = left_->write(right_peer_, extent(0, 0, kBytes));
