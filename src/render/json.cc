@@ -133,12 +133,6 @@ Result<std::string> json_report(const topology::Fabric& fabric) {
 #else
 
 namespace fairway::render {
-namespace {
-Status no_json() {
-  return {ErrorCode::unsupported, "this build has no JSON (nlohmann-json was not found)"};
-}
-}  // namespace
-
 Result<std::string> json_report(const topology::Machine&, const ExpectRate&) {
   return no_json();
 }

@@ -1,5 +1,7 @@
 #include "render/reports_json.h"
 
+#include "render/json.h"
+
 #ifdef FAIRWAY_HAVE_JSON
 #include <nlohmann/json.hpp>
 
@@ -83,12 +85,6 @@ Result<std::string> differences_json(const std::string& a, const std::string& b,
 #else
 
 namespace fairway::render {
-namespace {
-Status no_json() {
-  return {ErrorCode::unsupported, "this build has no JSON (nlohmann-json was not found)"};
-}
-}  // namespace
-
 Result<std::string> nic_choices_json(const topology::Machine&, topology::NodeRef, const std::string&,
                                      std::span<const topology::NicChoice>, const ExpectRate&) {
   return no_json();

@@ -155,6 +155,26 @@ Statistic statistic(const RuleInput& input, const std::string& interface, std::s
   return out;
 }
 
+void add_counted(const RuleInput& input, const std::string& interface, std::span<const char* const> counters,
+                 std::string_view cause, const std::function<void(Finding&, std::optional<std::uint32_t>)>& mend,
+                 RuleResult& result) {
+  const auto nic = nic_of_wire(input.machine(), interface);
+  const auto name = nic ? input.machine().nics[*nic].name : interface;
+  for (const auto* counter : counters) {
+    const auto count = statistic(input, interface, counter);
+    if (count.value <= 0) continue;
+    Finding finding;
+    finding.title = fmt::format("{}: {} {}", name, counter, count.text());
+    if (nic) finding.devices = {nic_ref(*nic)};
+    finding.level = count.grown && nic ? Level::warning : Level::note;
+    finding.path = name;
+    finding.cause = fmt::format("{} {}", cause, name);
+    finding.evidence.push_back(evidence_of(input.facts, count.fact, fmt::format("{} = {:.0f}", counter, count.now)));
+    mend(finding, nic);
+    result.add(std::move(finding));
+  }
+}
+
 bool is_mellanox(const Machine& machine, std::uint32_t nic) {
   const auto pci = topology::pci_of(machine, nic_ref(nic));
   if (pci && machine.pci[pci.index].vendor_id) return *machine.pci[pci.index].vendor_id == topology::kVendorMellanox;

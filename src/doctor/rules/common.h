@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -86,6 +89,11 @@ struct Statistic {
   [[nodiscard]] std::string text() const;  // "grew by 3 since the baseline", "is 3"
 };
 Statistic statistic(const RuleInput& input, const std::string& interface, std::string_view counter);
+// A finding for each of these counters that is not 0: one reading does not say when it happened, so a warning only
+// where it grew, and of a NIC. `mend` adds what to do; its NIC is none where the interface is of no known one.
+void add_counted(const RuleInput& input, const std::string& interface, std::span<const char* const> counters,
+                 std::string_view cause, const std::function<void(Finding&, std::optional<std::uint32_t> nic)>& mend,
+                 RuleResult& result);
 bool is_mellanox(const Machine& machine, std::uint32_t nic);
 // The command that prints the lossless priorities of an interface, with the NIC's own tool.
 std::string show_pfc(const Machine& machine, std::uint32_t nic, const std::string& interface);

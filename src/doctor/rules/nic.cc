@@ -52,25 +52,17 @@ void virtual_functions(const RuleInput& input, RuleResult& result) {
 }
 
 void discards_of(const RuleInput& input, const std::string& interface, RuleResult& result) {
-  const auto& machine = input.machine();
-  const auto nic = nic_of_wire(machine, interface);
-  const auto name = nic ? machine.nics[*nic].name : interface;
-  for (const auto* counter : {"rx_discards_phy", "rx_out_of_buffer", "tx_pause_storm_error_events"}) {
-    const auto count = statistic(input, interface, counter);
-    if (count.value <= 0) continue;
-    Finding finding;
-    finding.title = fmt::format("{}: {} {}", name, counter, count.text());
-    if (nic) finding.devices = {nic_ref(*nic)};
-    // One reading does not say when it happened.
-    finding.level = count.grown && nic ? Level::warning : Level::note;
-    finding.path = name;
-    finding.cause = "discards " + name;
-    finding.evidence.push_back(evidence_of(input.facts, count.fact, fmt::format("{} = {:.0f}", counter, count.now)));
-    finding.fix = {fmt::format("ethtool -S {} | grep -E 'discard|out_of_buffer|pause'    # which priority", interface)};
-    if (nic) finding.fix.push_back(show_pfc(machine, *nic, interface) + "    # PFC; the same class on the switch");
-    finding.advice = "The NIC had no free buffer: PFC is off for this priority, or a peer ignores it.";
-    result.add(std::move(finding));
-  }
+  constexpr const char* kCounters[] = {"rx_discards_phy", "rx_out_of_buffer", "tx_pause_storm_error_events"};
+  add_counted(
+      input, interface, kCounters, "discards",
+      [&](Finding& finding, std::optional<std::uint32_t> nic) {
+        finding.fix = {
+            fmt::format("ethtool -S {} | grep -E 'discard|out_of_buffer|pause'    # which priority", interface)};
+        if (nic)
+          finding.fix.push_back(show_pfc(input.machine(), *nic, interface) + "    # PFC; the same class on the switch");
+        finding.advice = "The NIC had no free buffer: PFC is off for this priority, or a peer ignores it.";
+      },
+      result);
 }
 
 void discards(const RuleInput& input, RuleResult& result) {

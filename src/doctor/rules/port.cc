@@ -146,25 +146,16 @@ void flapping(const RuleInput& input, RuleResult& result) {
 
 // The same of what a network interface's driver counts.
 void wire_errors(const RuleInput& input, RuleResult& result) {
-  for (const auto& interface : interfaces_with_statistics(input.facts)) {
-    const auto nic = nic_of_wire(input.machine(), interface);
-    const auto name = nic ? input.machine().nics[*nic].name : interface;
-    for (const auto* counter :
-         {"link_down_events_phy", "rx_symbol_err_phy", "rx_crc_errors_phy", "rx_errors", "tx_errors"}) {
-      const auto count = statistic(input, interface, counter);
-      if (count.value <= 0) continue;
-      Finding finding;
-      finding.title = fmt::format("{}: {} {}", name, counter, count.text());
-      if (nic) finding.devices = {nic_ref(*nic)};
-      finding.level = count.grown && nic ? Level::warning : Level::note;
-      finding.path = name;
-      finding.cause = "errors " + name;
-      finding.evidence.push_back(evidence_of(input.facts, count.fact, fmt::format("{} = {:.0f}", counter, count.now)));
-      finding.fix = {fmt::format("ethtool -m {}    # the transceiver", interface)};
-      finding.advice = "Check cable and transceiver; the switch port has the same counters.";
-      result.add(std::move(finding));
-    }
-  }
+  constexpr const char* kCounters[] = {"link_down_events_phy", "rx_symbol_err_phy", "rx_crc_errors_phy", "rx_errors",
+                                       "tx_errors"};
+  for (const auto& interface : interfaces_with_statistics(input.facts))
+    add_counted(
+        input, interface, kCounters, "errors",
+        [&](Finding& finding, std::optional<std::uint32_t>) {
+          finding.fix = {fmt::format("ethtool -m {}    # the transceiver", interface)};
+          finding.advice = "Check cable and transceiver; the switch port has the same counters.";
+        },
+        result);
 }
 
 void port_errors(const RuleInput& input, RuleResult& result) {
