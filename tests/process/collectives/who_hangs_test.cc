@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -23,6 +26,23 @@ GroupOptions group(int size) {
   GroupOptions options;
   options.size = size;
   return options;
+}
+
+// The file that this process tells in. Numbers of processes come again, and a killed one's files stay for an hour: of
+// several it is the one of the process that started last.
+std::filesystem::path own_file() {
+  std::filesystem::path own;
+  std::uint64_t last = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(sys::make_own_folder("/dev/shm").value())) {
+    if (!entry.path().filename().string().starts_with(std::to_string(::getpid()) + "-")) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    std::uint64_t started = 0;
+    file.seekg(offsetof(collectives::ProgressWords, started));
+    if (!file.read(reinterpret_cast<char*>(&started), sizeof started) || started < last) continue;
+    last = started;
+    own = entry.path();
+  }
+  return own;
 }
 
 TEST(WhoHangs, NamesTheRankThatNeverEntered) {
@@ -61,20 +81,24 @@ TEST(WhoHangs, NamesTheRankThatNeverEntered) {
 // Numbers of processes come again: files that a killed process left may have this one's names.
 TEST(WhoHangs, TellsOfARankThoughAKilledProcessOfItsNumberLeftFiles) {
   GroupOptions options = group(2);
-  options.communicator.name = "left-" + std::to_string(::getpid());
+  options.communicator.name = "left-" + std::to_string(::getpid()) + "-" +
+                              std::to_string(std::chrono::steady_clock::now().time_since_epoch().count());
   const auto ends = run_processes(options, [&options](Engine&, Communicator& communicator) {
-    const std::string own = "/dev/shm/fairway-" + std::to_string(::geteuid()) + "/" + std::to_string(::getpid()) + "-";
-    int last = 1;
-    while (last < 1000 && !std::filesystem::exists(own + std::to_string(last))) ++last;
-    for (int left = last + 1; left < last + 6; ++left) {
-      std::filesystem::copy_file(own + std::to_string(last), own + std::to_string(left));
-      std::fstream file(own + std::to_string(left));
+    const std::filesystem::path own = own_file();
+    const std::string begins = own.parent_path() / (std::to_string(::getpid()) + "-");
+    std::vector<std::string> all;
+    for (int number = 1; all.size() < 5; ++number) {  // what lies there of others stays
+      const std::string path = begins + std::to_string(number);
+      if (std::filesystem::exists(path)) continue;
+      std::filesystem::copy_file(own, path);
+      std::fstream file(path);
       file.seekp(offsetof(collectives::ProgressWords, started));
       file.write("\1\0\0\0\0\0\0", 8);  // it started before
+      all.push_back(path);
     }
     const auto part = communicator.split(0);
     auto ranks = progress_of_ranks();
-    for (int left = last + 1; left < last + 6; ++left) std::filesystem::remove(own + std::to_string(left));
+    for (const std::string& path : all) std::filesystem::remove(path);
     std::erase_if(ranks, [&](const RankProgress& rank) {
       return !rank.name.starts_with(options.communicator.name) ||
              rank.process != static_cast<std::uint64_t>(::getpid());
@@ -92,9 +116,7 @@ TEST(WhoHangs, ReadsWhatItFindsWithoutWaiting) {
     const std::filesystem::path folder = sys::make_own_folder("/dev/shm").value();
     const std::string pipe = folder / ("pipe-" + std::to_string(::getpid()));
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-    std::filesystem::path own;
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (entry.path().filename().string().starts_with(std::to_string(::getpid()) + "-")) own = entry.path();
+    const std::filesystem::path own = own_file();
     const auto left = [&](const char* name, std::uint64_t group, std::uint64_t since) {
       std::string path = folder / ("left-" + std::string(name).substr(0, 4) + std::to_string(::getpid()));
       std::filesystem::copy_file(own, path);
@@ -128,10 +150,7 @@ TEST(WhoHangs, ReadsWhatItFindsWithoutWaiting) {
 TEST(WhoHangs, KnowsRanksOfOtherPidNamespacesByTheirLock) {
   run_group(group(1), [](Engine&, Communicator&) {
     const std::filesystem::path folder = sys::make_own_folder("/dev/shm").value();
-    const std::string begins = std::to_string(::getpid()) + "-";
-    std::filesystem::path own;
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (entry.path().filename().string().starts_with(begins)) own = entry.path();
+    const std::filesystem::path own = own_file();
     const std::string path = folder / ("elsewhere-" + std::to_string(::getpid()));
     std::filesystem::copy_file(own, path);
     const std::uint64_t space = 1, number = 0x7fffffff;

@@ -69,6 +69,7 @@ inline void ring(Board& board, int number, int count, int version, int messages)
   rank.must(rank.table->deregister(rank.sender, from), "deregMr");
   rank.must(rank.table->deregister(rank.receiver, into), "deregMr");
   if (std::getenv("NCCL_DEBUG") != nullptr && !says(" by ")) throw Failure("no route in NCCL's log: " + said());
+  rank.barrier(63);  // of a peer that has left no route can be told
   rank.leave();
 }
 

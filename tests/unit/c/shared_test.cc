@@ -10,7 +10,11 @@ namespace {
 
 TEST_F(CAbi, SeveralAreWaitedForAndFlushed) {
   std::array<fairway_transfer, 4> ids{};
-  for (fairway_transfer& id : ids) ASSERT_EQ(FAIRWAY_OK, submit(request(), &id));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    fairway_request write = request();  // to bytes of its own
+    write.extent.remote.offset = 4096 * i;
+    ASSERT_EQ(FAIRWAY_OK, submit(write, &ids[i]));
+  }
   EXPECT_EQ(FAIRWAY_OK, fairway_flush(alice.get(), peer, 5'000'000, nullptr));
   EXPECT_EQ(FAIRWAY_OK, fairway_drain(alice.get(), 0, nullptr));
   fairway_completion one{};
