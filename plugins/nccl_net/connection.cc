@@ -346,7 +346,8 @@ void Sender::tell_route(const Extent& extent) {
     fairway::Request request;
     request.peer = peer;
     request.layout = extent;
-    if (const auto plan = endpoint->engine().explain(request)) endpoint->log().info(route_text(*plan));
+    const auto plan = endpoint->engine().explain(request);
+    endpoint->log().info(plan ? route_text(*plan) : "the route is not known: " + plan.status().to_string());
   });
 }
 

@@ -1,5 +1,8 @@
 #include "queues.h"
 
+#include <chrono>
+#include <thread>
+
 namespace fairway::python {
 namespace {
 
@@ -16,10 +19,18 @@ py::object wait(PyQueue& self, Seconds timeout) {
   Session& session = self.tracker->session();
   Engine& engine = session.engine();
   const QueueId id = self.queue->id;
-  bool closed = session.closed();  // then all that will ever come is there
+  bool closed = session.closed();
   for (;;) {
     if (auto found = self.tracker->poll(*self.queue, 1); !found.empty()) return py::cast(Transfer(std::move(found[0])));
-    if (closed) raise(ErrorCode::closed, "the engine is closed, and the queue is empty");
+    if (closed) {
+      // What is in flight still has been taken by the thread that closes, which gives it to the queue in a moment.
+      if (self.queue->polled.live.empty() || deadline.passed())
+        raise(ErrorCode::closed, "the engine is closed, and the queue is empty");
+      handle_signals();
+      const Unlocked meanwhile;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
     const Status status = unlocked([&] { return engine.wait(id, deadline.slice()); });
     if (status.code() == ErrorCode::closed) {
       const Unlocked meanwhile;
