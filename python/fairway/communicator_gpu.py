@@ -2,13 +2,12 @@
 
 import os
 
-from . import cuda, errors
+from . import cuda, errors, explained
 from ._fairway import _GpuOptions, _View
 from .arguments import index
-from .group_memory import _Memory, _made
+from .collectives import OPERATIONS
+from .group_memory import _Memory
 from .window import Window
-
-_ON_STREAMS = ("barrier", "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "all_to_allv")
 
 
 def _path(given):
@@ -76,10 +75,8 @@ class GpuCalls:
         Raises InvalidArgument of a name that no operation has, with the names of those that there are; of arrays and options
         what the method itself raises.
         """
-        if operation not in _ON_STREAMS:
-            raise errors._of("invalid_argument", f"{operation!r} is no operation: {', '.join(_ON_STREAMS)} run on streams")
-        from . import explained  # which is a Communicator
-
+        if operation not in OPERATIONS:
+            raise errors._of("invalid_argument", f"{operation!r} is no operation: {', '.join(OPERATIONS)} run on streams")
         return explained.ask(self, operation, arrays, captured, options)
 
     def register_window(self, memory):
@@ -129,8 +126,3 @@ class GpuCalls:
     def _enqueue(self, stream, result, call):
         self._group.stream_run(call, cuda._handle(stream))
         return result
-
-    @staticmethod
-    def _new(like, shape, stream):
-        """The array of a result that the caller has not named."""
-        return _made(like, shape, stream)

@@ -1,5 +1,7 @@
 """What a communicator has for host memory beside its operations: groups of them, and which algorithm each takes."""
 
+from . import together
+
 
 class HostCalls:
     """The part of fairway.Communicator that is about groups of operations, and about algorithms."""
@@ -16,8 +18,6 @@ class HostCalls:
         travel as one as long as they have 64 KiB together. Every rank makes the same group. If the block raises, nothing runs.
         The end of the block waits and raises what went wrong; with wait=False `calls.operation` is an Operation by then.
         """
-        from . import together  # which is a Communicator
-
         return together.Calls(self, wait)
 
     def measure(self, most_bytes=64 << 20, compare=False):
@@ -39,6 +39,4 @@ class HostCalls:
         `operation` is the name of a method of this class, `arrays` and `options` what you would give to it. Nothing is started.
         Any rank may ask, at any time; operations that were started before end first.
         """
-        from . import together
-
         return self._group.explain(together.noted(self, operation, arrays, options))

@@ -1,14 +1,14 @@
-"""Who would do an operation on a stream: Communicator.explain_stream() imports it."""
+"""Who would do an operation on a stream, for Communicator.explain_stream()."""
 
 from . import cuda
-from .communicator import Communicator
+from .collectives import Collectives
 from .group_memory import _Memory
 
 _ANY = "any stream"
 
 
-class _Explained(Communicator):
-    """A communicator whose operations on streams end in the explanation in place of being enqueued."""
+class _Explained(Collectives):
+    """Collectives whose operations on streams end in the explanation in place of being enqueued."""
 
     def __init__(self, communicator, captured):
         self._group, self._captured = communicator._group, bool(captured)

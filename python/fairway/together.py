@@ -1,13 +1,11 @@
-"""Operations that are noted, and not started at once: Communicator.run_all() and explain() import it."""
+"""Operations that are noted, and not started at once: of Communicator.run_all() and explain()."""
 
 from . import errors
-from .communicator import Communicator
-
-_CALLS = ("barrier", "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "all_to_allv")
+from .collectives import OPERATIONS, Collectives
 
 
-class _Noted(Communicator):
-    """A communicator whose operations are noted in place of being started."""
+class _Noted(Collectives):
+    """Collectives whose operations are noted in place of being started."""
 
     def __init__(self, communicator):
         self._group = communicator._group
@@ -26,8 +24,8 @@ class _Noted(Communicator):
 
 def noted(communicator, operation, arrays, options):
     """The call that a method of that name would start."""
-    if operation not in _CALLS:
-        raise errors._of("invalid_argument", f"{operation!r} is no operation: {', '.join(_CALLS)}")
+    if operation not in OPERATIONS:
+        raise errors._of("invalid_argument", f"{operation!r} is no operation: {', '.join(OPERATIONS)}")
     notes = _Noted(communicator)
     getattr(notes, operation)(*arrays, **options)
     return notes.calls[0]
@@ -41,8 +39,8 @@ class Calls:
         self.operation = None
 
     def __getattr__(self, name):
-        if name not in _CALLS:
-            raise AttributeError(f"a group has {', '.join(_CALLS)}, not {name}")
+        if name not in OPERATIONS:
+            raise AttributeError(f"a group has {', '.join(OPERATIONS)}, not {name}")
         if self._noted is None:
             raise errors._of("invalid_argument", "the group has run: what comes later is another")
         return getattr(self._noted, name)

@@ -104,10 +104,10 @@ class Surface(unittest.TestCase):
                 self.assertTrue(kind.__doc__, kind)
 
     def test_what_runs_on_streams_is_what_takes_one(self):
-        group = fairway.Communicator
+        group = fairway.collectives.Collectives
         takes = [name for name, member in vars(group).items() if inspect.isfunction(member) and "stream" in inspect.signature(member).parameters]
         takes = [name for name in takes if not name.startswith("_")]
-        self.assertEqual(takes, list(fairway.communicator_gpu._ON_STREAMS))
+        self.assertEqual(takes, list(fairway.collectives.OPERATIONS))
 
     def test_codes_and_exceptions_agree(self):
         kinds = fairway.errors._KINDS
