@@ -591,7 +591,7 @@ MUTANTS = [
     Mutant("an Engine that was moved from is used all the same", "src/engine/engine.cc",
            "  if (state_ == nullptr) return moved();\n  return state_->sessions.disconnect(peer);",
            "  return state_->sessions.disconnect(peer);", "engine_test@MovedFrom.*"),
-    Mutant("a size in bits is one in bytes", "tools/words.cc",
+    Mutant("a size in bits is one in bytes", "tools/arguments.cc",
            "text.ends_with('b') && !text.ends_with(\"ib\")", "text.ends_with(\"bb\")", "tool_test@Tool.Sizes*"),
     Mutant("an arrow goes through a text", "src/render/traffic.cc", "if (!crossed ||", "if (crossed ||",
            "render_test@Traffic.*"),

@@ -1,5 +1,6 @@
 """Who may include whom: each folder's allowed others, by the order that docs/ARCHITECTURE.md draws."""
 
+import pathlib
 import re
 
 import tree
@@ -34,7 +35,7 @@ ALLOWED = {
     # transport. The plugin's declarations of NCCL's tables: `fairway nccl` loads it as NCCL does.
     "tools": ["core", "sys", "topology", "predict", "render", "sim", "doctor", "nccl_net"],
     # NCCL's functions, as the collectives find and call them: it measures both.
-    "tools/bench_collectives_nccl": ["sys", "collectives"],
+    "tools/bench/collectives/nccl": ["sys", "collectives"],
     # What the library keeps to itself: how much memory there is, and the driver's table, for events of streams.
     "python": ["sys"],
     "bench": [],
@@ -65,8 +66,9 @@ def home(path):
     if parts[0] == "plugins":
         return "plugins/*", parts[1]
     words = path.stem.split("_")
-    stems = [f"{parts[0]}/{'_'.join(words[:count])}" for count in range(len(words), 0, -1)]
-    return next((stem for stem in stems if stem in ALLOWED), parts[0]), None
+    stems = [f"{path.parent}/{'_'.join(words[:count])}" for count in range(len(words), 0, -1)]
+    folders = [folder.as_posix() for folder in path.parents]
+    return next((place for place in stems + folders if place in ALLOWED), parts[0]), None
 
 
 def folder_of(include):
@@ -89,7 +91,8 @@ def why_not(root, path, include):
         return None
     if own is None or "/" not in include:
         more = f" and {', '.join(ALLOWED[row])}" if ALLOWED[row] else ""
-        beside = (path.parent, path.parent.parent / "common")  # what projects of examples share is in a folder of that name
+        # What projects of examples share is in a folder `common`; what commands of the tool share is in `tools` itself.
+        beside = (path.parent, path.parent.parent / "common", pathlib.Path(path.parts[0]))
         return None if any((root / place / include).exists() for place in beside) else f"{row} sees only fairway/{more}"
     if path.as_posix() == REGISTRY and target.startswith("transport/"):
         return None
