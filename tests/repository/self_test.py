@@ -83,8 +83,8 @@ class Layers(Checks):
         self.accepts(layers.check, self.include("tools/topo/files.cc", "topology/load.h"))
         self.refuses(layers.check, self.include("tools/topo/files.cc", "engine/worker.h"), "only fairway/")
         self.accepts(layers.check, self.include("tools/topo/files.cc", "a/b.h", **{"tools/a/b.h": ""}))
-        self.accepts(layers.check, self.include("tools/bench/collectives/nccl.h", "collectives/nccl_library.h"))
-        self.refuses(layers.check, self.include("tools/bench/collectives/gpu.h", "collectives/nccl_library.h"), "only fairway/")
+        self.accepts(layers.check, self.include("tools/bench/collectives/nccl.h", "collectives/nccl/library.h"))
+        self.refuses(layers.check, self.include("tools/bench/collectives/gpu.h", "collectives/nccl/library.h"), "only fairway/")
         self.refuses(layers.check, self.include("bench/topo_files.cc", "topology/load.h"), "only fairway/")
         self.refuses(layers.check, self.include("bench/a.cc", "fairway/missing.h"), "no such public header")
 

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "collectives/nccl_library.h"
-#include "collectives/nccl_operation.h"
+#include "collectives/nccl/library.h"
+#include "collectives/nccl/operation.h"
 
 namespace fairway::tool::bench {
 namespace {
