@@ -6,7 +6,7 @@
 #include "engine/control_message.h"
 #include "engine/region_removals.h"
 #include "engine/remote_regions.h"
-#include "engine/transfers.h"
+#include "engine/transfers/transfers.h"
 
 namespace fairway::engine {
 
