@@ -65,7 +65,7 @@ struct End {
 };
 
 int main(int argc, char** names) {
-  need(argc == 3, "07_verbs DEVICE DEVICE");
+  if (argc != 3) return std::fprintf(stderr, "usage: %s DEVICE DEVICE\n", names[0]), 2;
   End writer(names[1]), target(names[2]);
   writer.connect(target), target.connect(writer);
   std::memcpy(&writer.memory[0], "hello from here ", 16);

@@ -34,8 +34,7 @@ struct End {
     need(fi_ep_bind(endpoint, &addresses->fid, 0), "bind the address vector");
     need(fi_ep_bind(endpoint, &completions->fid, FI_TRANSMIT | FI_RECV), "bind the completion queue");
     need(fi_enable(endpoint), "enable the endpoint");
-    need(fi_mr_reg(domain, memory.data(), memory.size(), FI_WRITE | FI_REMOTE_WRITE, 0, key, 0, &region, nullptr),
-         "a region");
+    need(fi_mr_reg(domain, memory.data(), 4096, FI_WRITE | FI_REMOTE_WRITE, 0, key, 0, &region, nullptr), "a region");
   }
 
   void insert(End& other) {
@@ -47,6 +46,7 @@ struct End {
 };
 
 int main(int argc, char** argv) {
+  if (argc > 2 || (argc == 2 && argv[1][0] == '-')) return std::fprintf(stderr, "usage: %s [PROVIDER]\n", argv[0]), 2;
   fi_info *hints = fi_allocinfo(), *info = nullptr;
   hints->fabric_attr->prov_name = strdup(argc > 1 ? argv[1] : "tcp");
   hints->ep_attr->type = FI_EP_RDM;

@@ -12,7 +12,8 @@ static int failed(fairway_error* error, const char* what) {
   return 1;
 }
 
-int main(void) {
+int main(int argc, char** argv) {
+  if (argc > 1) return fprintf(stderr, "usage: %s\n", argv[0]), 2;
   fairway_options options;
   fairway_options_init(&options);
   options.loopback = fairway_loopback_make();

@@ -95,7 +95,8 @@ out:
   return result;
 }
 
-int main(void) {
+int main(int argc, char** argv) {
+  if (argc > 1) return fprintf(stderr, "usage: %s\n", argv[0]), 2;
   fairway_options options;
   fairway_options_init(&options);
   options.loopback = fairway_loopback_make();

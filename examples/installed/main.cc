@@ -6,7 +6,8 @@
 
 #include "fairway/fairway.h"
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) return std::fprintf(stderr, "usage: %s\n", argv[0]), 2;
   fairway::EngineOptions options;
   options.loopback = fairway::make_loopback();
   auto alice = fairway::Engine::open(options);

@@ -88,7 +88,8 @@ class FAIRWAY_API Engine {
   // Callbacks may run during the call, but not after it. Of several threads that call it each returns once the engine
   // is closed, whoever began. In a callback of the engine it does nothing: it would wait for itself.
   void close();
-  [[nodiscard]] bool is_open() const;  // false from the beginning of close() on
+  [[nodiscard]] bool is_open() const;                            // false from the beginning of close() on
+  [[nodiscard]] std::chrono::milliseconds peer_timeout() const;  // EngineOptions::peer_timeout
 
   // ---- peers ----
   // "host:port" for other engines' connect().

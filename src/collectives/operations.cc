@@ -134,7 +134,7 @@ bool Communicator::State::look_before(Running& running) {
   looked_ = now;
   (void)engine.poll({});
   look(running, {});
-  return failure.status.is_ok();
+  return failure.status.is_ok() && !doubt_;
 }
 
 void Communicator::State::set_deadline(Running& running, Time now) const {
@@ -151,6 +151,7 @@ void Communicator::State::set_deadline(Running& running, Time now) const {
 void Communicator::State::step(bool may_wait) {
   if (aborted.load(std::memory_order_relaxed)) return (void)hear();
   Running& running = *queue_.front();
+  if (doubt_) return look_in_doubt(running, may_wait);
   if (!running.begun) {
     if (timeout_of(running.timeout()).count() <= 0)
       return fail(running, {rank(), {ErrorCode::deadline_exceeded, "its timeout had passed when this rank called it"}});
@@ -184,7 +185,7 @@ void Communicator::State::step(bool may_wait) {
     if (now - looked_ >= kSlice || now >= running.next_look()) {
       looked_ = now;
       look(running, blocked);
-      if (!failure.status) return;
+      if (!failure.status || doubt_) return;
     }
     if (!may_wait) return;
     int peer = -1;
@@ -244,8 +245,16 @@ void Communicator::State::end(CollectiveFailure why) {
   }
 }
 
-void Communicator::State::fail(const Running& running, const Fault& fault) {
+void Communicator::State::fail(Running& running, const Fault& fault) {
   if (!hear(running.number())) return;  // what the peer told before may say more than that a message could not be sent
+  const ErrorCode code = fault.status.code();
+  const bool lost =
+      code == ErrorCode::peer_dead || code == ErrorCode::stale_incarnation || code == ErrorCode::link_failed;
+  if (lost && fault.rank >= 0 && fault.rank != rank()) return begin_doubt(running, fault);
+  fail_by(running, fault);
+}
+
+void Communicator::State::fail_by(const Running& running, const Fault& fault) {
   CollectiveFailure why;
   why.rank = fault.rank;
   why.operation = running.number();

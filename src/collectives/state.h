@@ -64,7 +64,8 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   // ---- the end of the group ----
   // Looks whether another rank has given up, is gone, or whether the deadline has passed.
   void look(collectives::Running& running, const collectives::Blocked& blocked);
-  void fail(const collectives::Running& running, const collectives::Fault& fault);
+  void fail(collectives::Running& running, const collectives::Fault& fault);
+  void fail_by(const collectives::Running& running, const collectives::Fault& fault);  // it is sure who is at fault
   void end(CollectiveFailure why);
   void abort();  // by any thread; hear() then ends the group, on the thread that uses it
   [[nodiscard]] collectives::Alarm own_abort() const;  // what the others hear of it
@@ -118,8 +119,14 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   void begin(collectives::Running& running);
   Status join_members(const std::string& zone, collectives::Time deadline);
   Status agree_on_links(const std::vector<collectives::Words>& words, collectives::Time deadline);
-  bool look_before(collectives::Running& running);  // false: the group has ended
+  bool look_before(collectives::Running& running);  // false: the group has ended, or may soon
   void set_deadline(collectives::Running& running, collectives::Time now) const;
+  // doubt.cc: of a peer that was lost it is not known at once whether it is dead, or this rank cut off. `doubt_` is set
+  // while that is found out, and this rank does nothing else.
+  void begin_doubt(collectives::Running& running, const collectives::Fault& fault);
+  void look_in_doubt(collectives::Running& running, bool may_wait);
+  std::vector<collectives::Hearing> hearings();
+  void ask_more();
   void finish_front(const Status& status);
   collectives::Fault deadline_fault(const collectives::Running& running, int waits_for);
   void observe(bool first);
@@ -131,6 +138,13 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   unsigned ended_ = 0;                                       // operations, since the engine had its turn
   std::optional<collectives::Alarm> heard_;                  // of an operation that this rank has not come to
   collectives::Time looked_ = {};
+  struct Doubt {
+    collectives::Fault fault;          // of the lost peer
+    collectives::Time until;           // by then every peer that is not heard is known to be lost
+    collectives::Time asks_next = {};  // more ranks
+    int asked = 0;                     // ranks, those behind this one first
+  };
+  std::optional<Doubt> doubt_;
   std::vector<collectives::Observed> observed_;
   std::vector<std::uint64_t> observed_steps_;
 };

@@ -46,10 +46,6 @@ std::vector<std::byte> format(const LinkClosed& message) {
     writer.put_text(message.transport).put(message.name).put(message.immediates);
   });
 }
-std::vector<std::byte> format(MessageType revoke_or_revoked, const RegionMessage& message) {
-  return compose(revoke_or_revoked,
-                 [&](ByteWriter& writer) { writer.put(message.region.slot).put(message.region.generation); });
-}
 std::vector<std::byte> format(const Lookup& message) {
   return compose(MessageType::lookup, [&](ByteWriter& writer) { writer.put(message.token).put_text(message.name); });
 }
@@ -62,10 +58,14 @@ std::vector<std::byte> format(const LookupReply& message) {
 std::optional<MessageType> message_type(std::span<const std::byte> bytes) {
   if (bytes.empty()) return std::nullopt;
   const auto type = std::to_integer<std::uint8_t>(bytes[0]);
-  if (type < static_cast<std::uint8_t>(MessageType::hello) ||
-      type > static_cast<std::uint8_t>(MessageType::lookup_reply))
-    return std::nullopt;
-  return static_cast<MessageType>(type);
+  switch (static_cast<MessageType>(type)) {
+    case MessageType::hello:
+    case MessageType::exchange:
+    case MessageType::link_closed:
+    case MessageType::lookup:
+    case MessageType::lookup_reply: return static_cast<MessageType>(type);
+  }
+  return std::nullopt;
 }
 
 std::optional<Hello> parse_hello(std::span<const std::byte> bytes) {
@@ -100,14 +100,6 @@ std::optional<LinkClosed> parse_link_closed(std::span<const std::byte> bytes) {
   message.name = reader.get<std::uint64_t>();
   message.immediates = reader.get<std::uint64_t>();
   return reader.done() ? std::optional(std::move(message)) : std::nullopt;
-}
-
-std::optional<RegionMessage> parse_region(std::span<const std::byte> bytes) {
-  ByteReader reader = body(bytes);
-  RegionMessage message;
-  message.region.slot = reader.get<std::uint32_t>();
-  message.region.generation = reader.get<std::uint32_t>();
-  return reader.done() ? std::optional(message) : std::nullopt;
 }
 
 std::optional<Lookup> parse_lookup(std::span<const std::byte> bytes) {

@@ -13,7 +13,7 @@
 // What two engines tell each other over control, in order. docs/wire-format.md has the layouts.
 namespace fairway::engine {
 
-enum class MessageType : std::uint8_t { hello = 1, exchange, link_closed, revoke, revoked, lookup, lookup_reply };
+enum class MessageType : std::uint8_t { hello = 1, exchange, link_closed, lookup = 6, lookup_reply };  // 4, 5: reserved
 
 struct Hello {                          // the first message of a session, from both sides
   std::uint16_t worker = 0;             // the sender's worker that owns this session: whose keys to use
@@ -34,9 +34,6 @@ struct LinkClosed {  // this side touches nothing of that epoch any more
   std::uint64_t name = 0;
   std::uint64_t immediates = 0;  // received on it
 };
-struct RegionMessage {  // revoke: stop using my region; revoked: done
-  RegionId region;
-};
 struct Lookup {
   std::uint64_t token = 0;
   std::string name;
@@ -50,7 +47,6 @@ struct LookupReply {
 std::vector<std::byte> format(const Hello& message);
 std::vector<std::byte> format(const Exchange& message);
 std::vector<std::byte> format(const LinkClosed& message);
-std::vector<std::byte> format(MessageType revoke_or_revoked, const RegionMessage& message);
 std::vector<std::byte> format(const Lookup& message);
 std::vector<std::byte> format(const LookupReply& message);
 
@@ -59,7 +55,6 @@ std::optional<MessageType> message_type(std::span<const std::byte> bytes);
 std::optional<Hello> parse_hello(std::span<const std::byte> bytes);
 std::optional<Exchange> parse_exchange(std::span<const std::byte> bytes);
 std::optional<LinkClosed> parse_link_closed(std::span<const std::byte> bytes);
-std::optional<RegionMessage> parse_region(std::span<const std::byte> bytes);
 std::optional<Lookup> parse_lookup(std::span<const std::byte> bytes);
 std::optional<LookupReply> parse_lookup_reply(std::span<const std::byte> bytes);
 

@@ -162,6 +162,10 @@ bool Engine::is_open() const {
   return state_ != nullptr && !state_->waiting.closed();
 }
 
+std::chrono::milliseconds Engine::peer_timeout() const {
+  return state_ != nullptr ? state_->options.peer_timeout : std::chrono::milliseconds(0);
+}
+
 namespace {
 Status moved() {
   return {ErrorCode::closed, "this Engine was moved from: use the one that it was moved to"};

@@ -70,10 +70,7 @@ Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::Sessi
                               worker.services().notice}),
       transfers_(*this, {reached_, worker.slices(), worker.outbox(), worker, routes_, rates_, short_path_, records_,
                          notifier_, requests_, matcher_, staging_client_, [this] { return why_ended(); }}),
-      region_users_(*this, {worker.remotes(), worker.removals(), transfers_,
-                            [this](MessageType type, RegionId region) {
-                              worker_.services().tell(session_, format(type, {region}));
-                            }}),
+      region_users_(*this, {worker.remotes(), transfers_}),
       explainer_(*this, {reached_, routes_, rates_, worker.staging().pool, staging_client_}) {}
 
 std::string Peer::text() const {
@@ -155,12 +152,6 @@ void Peer::on_message(std::span<const std::byte> bytes) {
     case MessageType::link_closed:
       if (const auto closed = parse_link_closed(bytes)) return links_.on_link_closed(*closed);
       break;
-    case MessageType::revoke:
-      if (const auto revoke = parse_region(bytes)) return region_users_.on_revoke(revoke->region);
-      break;
-    case MessageType::revoked:
-      if (const auto revoked = parse_region(bytes)) return worker_.removals().agreed(revoked->region, id().slot);
-      break;
     case MessageType::lookup:
     case MessageType::lookup_reply: break;  // handled by the engine
   }
@@ -200,7 +191,6 @@ void Peer::on_down(const Status& reason) {
   transfers_.fail_all(down_reason_);
   staging_client_.peer_gone();
   staging_server_.peer_gone();
-  region_users_.peer_gone();
   worker_.again();
 }
 
@@ -208,11 +198,6 @@ Status Peer::why_ended() const {
   if (down_) return down_reason_;
   const auto info = worker_.services().peers.find(id());
   return info && !info->reason.is_ok() ? info->reason : Status(ErrorCode::unsupported, "no link to the peer");
-}
-
-void Peer::revoke_at_peer(RegionId region) {
-  if (down_ || !greeted_) return worker_.removals().agreed(region, id().slot);
-  region_users_.revoke_at_peer(region);
 }
 
 Time Peer::run_timers(Time now) {

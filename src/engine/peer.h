@@ -42,7 +42,6 @@ class Peer final : public PeerContext, private LinkOwner {
   void on_record(std::uint8_t link, std::span<const std::byte> bytes);
 
   Time run_timers(Time now);                                                    // when to run again
-  void revoke_at_peer(RegionId region);                                         // asks it to stop using our region
   void learn_rates();                                                           // the machine's model is known
   void collect(Metrics& out) const;                                             // any thread
   [[nodiscard]] std::optional<Probed> first_message(std::uint64_t tag) const {  // that waits for a receive

@@ -5,15 +5,6 @@
 
 namespace fairway::engine {
 
-void RegionRemovals::agreed(RegionId id, std::uint32_t peer) {
-  for (Removal& removal : all_)
-    if (removal.id == id) std::erase(removal.peers, peer);
-}
-
-void RegionRemovals::peer_gone(std::uint32_t peer) {
-  for (Removal& removal : all_) std::erase(removal.peers, peer);
-}
-
 void RegionRemovals::deregistered(std::uint16_t transport, std::uint64_t handle, const Status& status) {
   for (Removal& removal : all_) {
     if (!removal.posted || regions_.handle(removal.id, transport) != handle) continue;
@@ -55,7 +46,7 @@ bool RegionRemovals::proceed(const std::function<bool(RegionId)>& in_use) {
       post(removal);
       posted = true;
     }
-    if (removal.transports != 0 || !removal.peers.empty()) {
+    if (removal.transports != 0) {
       ++i;
       continue;
     }

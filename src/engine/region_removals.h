@@ -12,19 +12,17 @@
 namespace fairway::engine {
 
 // Regions of this engine that are being removed from a worker. First the transfers that use the region end. Then every
-// transport stops its peers and deregisters the memory. If a transport cannot stop its peers by itself, every peer is
-// asked and must agree. Owner: the worker.
+// transport stops its peers and deregisters the memory. Owner: the worker.
 class RegionRemovals {
  public:
   // not ok: a transport still holds the memory, and another removal asks it again.
   using Done = std::function<void(Status)>;
   struct Removal {
     RegionId id;
-    std::vector<std::uint32_t> peers;  // slots, of those who must agree
-    std::vector<TransferId> users;     // this engine's transfers; of its own inner ones the slot alone
-    Done done;                         // runs once nothing of this worker touches the region
-    std::uint64_t transports = 0;      // a bit for each that is at it
-    bool posted = false;               // to the transports
+    std::vector<TransferId> users;  // this engine's transfers; of its own inner ones the slot alone
+    Done done;                      // runs once nothing of this worker touches the region
+    std::uint64_t transports = 0;   // a bit for each that is at it
+    bool posted = false;            // to the transports
     Status status;
   };
   using Transports = std::span<const std::unique_ptr<transport::Transport>>;
@@ -32,8 +30,6 @@ class RegionRemovals {
       : transports_(transports), regions_(regions), transfers_(transfers) {}
 
   void begin(Removal removal) { all_.push_back(std::move(removal)); }
-  void agreed(RegionId id, std::uint32_t peer);
-  void peer_gone(std::uint32_t peer);
   void deregistered(std::uint16_t transport, std::uint64_t handle, const Status& status);
   // Continues each removal as far as it can. `in_use`: whether a device copies there for a peer. True: transports were
   // asked to deregister.

@@ -27,18 +27,6 @@ void RegionUsers::release_import(RemoteRegionId id) {
   peer_.wake_at(peer_.now());
 }
 
-void RegionUsers::revoke_at_peer(RegionId region) {
-  revoking_.push_back(region);
-  parts_.tell(MessageType::revoke, region);
-}
-
-void RegionUsers::on_revoke(RegionId region) {
-  if (const auto imported = parts_.remotes.find(peer_.id(), region)) parts_.remotes.revoke(*imported);
-  if (std::find(revoked_there_.begin(), revoked_there_.end(), region) == revoked_there_.end())
-    revoked_there_.push_back(region);
-  peer_.wake_at(peer_.now());
-}
-
 Time RegionUsers::run_timers(Time now) {
   // Imports that the user released: removed once none of our slices uses them.
   std::erase_if(released_, [&](RemoteRegionId id) {
@@ -47,26 +35,7 @@ Time RegionUsers::run_timers(Time now) {
     if (!used) parts_.remotes.release(id);
     return !used;
   });
-  // Regions that the peer revokes: answered once none of our slices uses them.
-  std::erase_if(revoked_there_, [&](RegionId region) {
-    const auto imported = parts_.remotes.find(peer_.id(), region);
-    bool used = false;
-    parts_.transfers.for_each([&](std::uint32_t slot, const Transfer& t) {
-      if (used || t.pieces_out == 0 || !imported || !touches(t.request.layout, *imported)) return;
-      used = true;
-      parts_.transfers.stop(slot, {ErrorCode::revoked, "the peer deregistered the region"});
-    });
-    if (used) return false;
-    if (imported) parts_.remotes.release(*imported);
-    parts_.tell(MessageType::revoked, region);
-    return true;
-  });
-  return revoked_there_.empty() && released_.empty() ? kNever : now + kMillisecond;
-}
-
-void RegionUsers::peer_gone() {
-  for (const RegionId region : revoking_) parts_.removals.agreed(region, peer_.id().slot);
-  revoking_.clear();
+  return released_.empty() ? kNever : now + kMillisecond;
 }
 
 }  // namespace fairway::engine

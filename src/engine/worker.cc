@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "transport/optional_calls.h"
-
 namespace fairway::engine {
 namespace {
 
@@ -47,10 +45,7 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       staging_(
           {copier_of(transports_), locals_, services.transfers.capacity() + index * kAllChunks, [this] { again(); }},
           services.regions, services.device_atomics),
-      at_once_(services.transfers.at_once(index)),
-      asks_peers_(std::ranges::any_of(transports_, [](const auto& each) {
-        return dynamic_cast<const transport::RevokesWithPeers*>(each.get()) != nullptr;
-      })) {
+      at_once_(services.transfers.at_once(index)) {
   history_.reserve(History::kSize);
   signals_.make(locals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
 }
@@ -284,7 +279,6 @@ void Worker::reap_peers() {
       for (LinkRef& ref : of_transport)
         if (ref.peer == slot) ref = {};
     remotes_.release_all(peer.id());
-    removals_.peer_gone(slot);
     peer_by_index_.erase(peer.index());
     const PeerId id = peer.id();
     scratch_.give_back(peer.scratch());

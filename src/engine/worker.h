@@ -346,7 +346,6 @@ class Worker final : public Stepper, public TransferOwner {
   bool releasing_ = false;
   bool untold_ = false;                  // something for the user is there, and nobody was told yet
   AtOnceTable<>& at_once_;               // this worker's
-  const bool asks_peers_;                // to end a region: a transport RevokesWithPeers
   std::vector<std::uint32_t> finished_;  // transfers to deliver
   std::vector<std::uint32_t> delivering_;
   // Transfers of other workers' peers that wait for one of ours.

@@ -34,11 +34,7 @@ void Worker::remove_region(RegionId id, Peer* window_of, std::function<void(Stat
   // No new use can begin. A window has no users here except its receive.
   if (window_of == nullptr)
     for (const std::uint32_t slot : live_) peers_[slot]->region_users().add_users_of(id, removal.users);
-  if (asks_peers_ && window_of != nullptr) removal.peers.push_back(window_of->id().slot);
-  if (asks_peers_ && window_of == nullptr) removal.peers = live_;
-  const std::vector<std::uint32_t> asked = removal.peers;
   removals_.begin(std::move(removal));
-  for (const std::uint32_t slot : asked) peers_[slot]->revoke_at_peer(id);
   again();  // continues at the end of the step, since the caller may be in the middle of a transfer
 }
 
@@ -49,8 +45,6 @@ std::string Worker::holders_of(RegionId id) {
   const auto add = [&](const std::string& name) {
     if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
   };
-  for (const std::uint32_t slot : removal->peers)
-    if (peers_[slot] != nullptr) add(peers_[slot]->text());
   for (const TransferId user : removal->users)
     if (const Peer* owner =
             removals_.has_ended(user, id) ? nullptr : peer_of(services_.transfers[user.slot].request.peer))

@@ -15,7 +15,7 @@ SimulationOptions options_of(const SimulationRequest& request) {
   options.trace = request.trace;
   options.hopeless = request.hopeless;
   options.most_time = 120 * kSecond;
-  options.drift = true;
+  options.drift = request.drift;
   options.most_events = 2'000'000;
   return options;
 }
@@ -374,6 +374,7 @@ void Campaign::report(SimulationReport& result) {
   result.coverage = oracle_.coverage;
   result.coverage.moves_at_once = fabric_.moved_at_once();
   result.coverage.sends_at_once = fabric_.sent_at_once();
+  result.coverage.drifting_clocks = simulation_.drifting_clocks();
 }
 
 }  // namespace fairway::sim

@@ -45,7 +45,7 @@ Host::Host(Simulation& simulation, std::size_t index, std::size_t place)
       index_(index),
       place_(place),
       skew_(simulation.random().below(kSecond)),
-      drift_(simulation.drift() ? simulation.random().below(kMostDrift) : 0),
+      drift_(simulation.drift() != 0 ? simulation.random().below(simulation.drift()) : 0),
       random_(simulation.random().fork()),
       network_(simulation, index, place),
       runtime_{*this, *this, *this, network_} {}

@@ -48,6 +48,8 @@ class Host final : public Clock, public Rng, public Executor {
   void bury();
   bool dead() const { return network_.dead(); }
 
+  [[nodiscard]] Time drift() const { return drift_; }
+
   Time now() override {
     const Time passed = simulation_.now();
     return passed + skew_ + passed / kDriftUnit * drift_ + passed % kDriftUnit * drift_ / kDriftUnit;
@@ -82,7 +84,6 @@ class Host final : public Clock, public Rng, public Executor {
   const std::size_t index_;
   const std::size_t place_;
   static constexpr Time kDriftUnit = 1'000'000;
-  static constexpr Time kMostDrift = 200;               // millionths
   [[nodiscard]] Time when_clock_says(Time time) const;  // by the simulation's
 
   const Time skew_;   // hosts' clocks differ

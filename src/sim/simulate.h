@@ -14,6 +14,7 @@ struct SimulationRequest {
   // Names of simulated_faults(): every fault of the run is one of them, and there is one at least. Empty: the seed's
   // choice, of all kinds and of none.
   std::vector<std::string> faults;
+  std::uint32_t drift = 200;  // millionths by which a host's clock runs faster than time, at most; 0: all run alike
   // Receives one line per notable event; empty: no trace, at no cost.
   std::function<void(const std::string& line)> trace;
   // Called when the run can neither continue nor end. Must not return: print the seed and exit the process.
@@ -37,6 +38,7 @@ struct SimulationCoverage {
   // Ways from host to host that for a while let nothing through in one direction, were slow, or swallowed long
   // segments.
   std::uint64_t one_way_cuts = 0, slow_paths = 0, mtu_holes = 0;
+  std::uint64_t drifting_clocks = 0;  // of hosts, that run faster than time
 };
 
 struct SimulationReport {

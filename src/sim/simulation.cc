@@ -48,6 +48,11 @@ void Simulation::stuck(const std::string& why) {
   for (const auto& host : hosts_) host->bury();
 }
 
+std::uint64_t Simulation::drifting_clocks() const {
+  return static_cast<std::uint64_t>(
+      std::count_if(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->drift() != 0; }));
+}
+
 Host& Simulation::add_host(std::size_t place) {
   hosts_.push_back(std::make_unique<Host>(*this, hosts_.size(), place));
   return *hosts_.back();

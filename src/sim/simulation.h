@@ -32,7 +32,7 @@ struct SimulationOptions {
   Time most_time = 600 * kSecond;
   std::uint64_t most_events = 20'000'000;
   bool steady = false;  // a wake always takes the same time: for measuring in virtual time
-  bool drift = false;   // hosts' clocks run at rates of their own
+  Time drift = 0;       // hosts' clocks run faster than the simulation's, each by up to so many millionths
 };
 
 // How the network treats bytes from one host to another.
@@ -65,7 +65,7 @@ class Simulation {
   Time now() const { return now_; }
   Random& random() { return random_; }
   bool steady() const { return options_.steady; }
-  bool drift() const { return options_.drift; }
+  Time drift() const { return options_.drift; }
 
   // Calls handler(object, a, b) at `when`. An event cannot be cancelled: its handler checks whether it still applies,
   // and objects live as long as the simulation.
@@ -95,6 +95,7 @@ class Simulation {
   Host& add_host() { return add_host(hosts_.size()); }
   Host& add_host(std::size_t place);  // at the place of a killed host: the machine restarted
   Host& host(std::size_t index) { return *hosts_[index]; }
+  std::uint64_t drifting_clocks() const;  // hosts whose clocks run faster
   // Of the hosts at an address, restarted ones too; each adds its own.
   std::vector<SimNetwork*>& networks_at(const std::string& address) { return networks_[address]; }
 

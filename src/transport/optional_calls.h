@@ -18,13 +18,6 @@ class ConnectsByItself {
   ~ConnectsByItself() = default;
 };
 
-// A transport whose deregister() alone does not stop peers: the engine asks each of them first, and waits for its
-// answer.
-class RevokesWithPeers {
- protected:
-  ~RevokesWithPeers() = default;
-};
-
 // A transport with a device that only delivers (not Capabilities::visible_when_done), whose writes need more than a
 // message behind them.
 class FlushesWrites {

@@ -43,26 +43,37 @@ bool parse_range(std::string_view text, Range& out) {
   return dots == std::string_view::npos || (parse_seed(text.substr(dots + 2), out.last) && out.last >= out.first);
 }
 
-using Faults = std::vector<std::string>;
+// What every seed of a campaign has.
+struct World {
+  std::vector<std::string> faults;
+  std::uint32_t drift = SimulationRequest().drift;
+};
 
-std::string replay(std::uint64_t seed, const Faults& faults) {
-  return fmt::format("fairway sim --seed {}{}{} --trace", seed, faults.empty() ? "" : " --faults ",
-                     fmt::join(faults, ","));
+std::string replay(std::uint64_t seed, const World& world) {
+  std::string given = world.faults.empty() ? "" : fmt::format(" --faults {}", fmt::join(world.faults, ","));
+  if (world.drift != SimulationRequest().drift) given += fmt::format(" --drift {}", world.drift);
+  return fmt::format("fairway sim --seed {}{} --trace", seed, given);
+}
+
+SimulationRequest request_of(std::uint64_t seed, const World& world) {
+  SimulationRequest request;
+  request.seed = seed;
+  request.faults = world.faults;
+  request.drift = world.drift;
+  return request;
 }
 
 // A run that can neither go on nor end leaves nothing to unwind.
 [[noreturn]] void hopeless(const SimulationRequest& request, const std::string& why) {
-  std::fputs(
-      fmt::format("fairway sim: seed {} hangs: {}\n  {}\n", request.seed, why, replay(request.seed, request.faults))
-          .c_str(),
-      stderr);
+  std::fputs(fmt::format("fairway sim: seed {} hangs: {}\n  {}\n", request.seed, why,
+                         replay(request.seed, {request.faults, request.drift}))
+                 .c_str(),
+             stderr);
   std::_Exit(static_cast<int>(Exit::failed));
 }
 
-Exit one(Tool& tool, std::uint64_t seed, const Faults& faults, bool trace) {
-  SimulationRequest request;
-  request.seed = seed;
-  request.faults = faults;
+Exit one(Tool& tool, std::uint64_t seed, const World& world, bool trace) {
+  SimulationRequest request = request_of(seed, world);
   if (trace) request.trace = [&tool](const std::string& line) { tool.print(line + "\n"); };
   request.hopeless = [&request](const std::string& why) { hopeless(request, why); };
   const SimulationReport report = simulate(request);
@@ -105,16 +116,15 @@ constexpr Meeting kMeetings[] = {
     {"a way that is cut in one direction", &SimulationCoverage::one_way_cuts},
     {"a slow way", &SimulationCoverage::slow_paths},
     {"a way that swallows long segments", &SimulationCoverage::mtu_holes},
+    {"a clock that drifts", &SimulationCoverage::drifting_clocks},
 };
 constexpr std::uint64_t kMeetsAll = 1000;  // seeds that cannot miss one of them by chance
 
-void work(Sum& sum, const Range& range, const Faults& faults) {
+void work(Sum& sum, const Range& range, const World& world) {
   for (;;) {
     const std::uint64_t seed = sum.next.fetch_add(1);
     if (seed > range.last || seed < range.first) return;  // beyond the last, or of all numbers
-    SimulationRequest request;
-    request.seed = seed;
-    request.faults = faults;
+    SimulationRequest request = request_of(seed, world);
     request.hopeless = [&request](const std::string& why) { hopeless(request, why); };
     SimulationReport report = simulate(request);
     std::lock_guard lock(sum.mutex);
@@ -132,12 +142,12 @@ void work(Sum& sum, const Range& range, const Faults& faults) {
   }
 }
 
-Exit many(Tool& tool, const Range& range, const Faults& faults, unsigned jobs) {
+Exit many(Tool& tool, const Range& range, const World& world, unsigned jobs) {
   Sum sum;
   sum.next = range.first;
   const std::clock_t worked = std::clock();
   std::vector<std::thread> threads;
-  for (unsigned i = 0; i < jobs; ++i) threads.emplace_back([&] { work(sum, range, faults); });
+  for (unsigned i = 0; i < jobs; ++i) threads.emplace_back([&] { work(sum, range, world); });
   const std::uint64_t count = range.last - range.first + 1;
   std::uint64_t shown = 0;
   while (tool.surroundings().stdout_is_tty) {
@@ -153,7 +163,7 @@ Exit many(Tool& tool, const Range& range, const Faults& faults, unsigned jobs) {
   const double processor = static_cast<double>(std::clock() - worked) / CLOCKS_PER_SEC;  // of all threads
   tool.print(fmt::format(
       "seeds         {:>12}   {}..{}, {:.3f} ms CPU each\n"
-      "engines       {:>12}   restarts included\n"
+      "engines       {:>12}   restarts included; {} clocks run faster than time\n"
       "faults        {:>12}   links, devices, hosts, partitions\n"
       "transfers     {:>12}   {:.1f} % ok, the others failed as they should\n"
       "late frames   {:>12}   of broken links: {} landed before their fence, {} were stopped by it\n"
@@ -167,8 +177,8 @@ Exit many(Tool& tool, const Range& range, const Faults& faults, unsigned jobs) {
       "ways          {:>12}   cut in one direction, {} slow, {} that swallow long segments\n"
       "virtual time  {:>10.1f} s   {} events\n"
       "failed        {:>12}\n",
-      sum.seeds, range.first, range.last, processor * 1000 / static_cast<double>(sum.seeds), sum.engines, sum.faults,
-      sum.transfers,
+      sum.seeds, range.first, range.last, processor * 1000 / static_cast<double>(sum.seeds), sum.engines,
+      sum.met.drifting_clocks, sum.faults, sum.transfers,
       100.0 * static_cast<double>(sum.succeeded) / static_cast<double>(std::max<std::uint64_t>(1, sum.transfers)),
       sum.landed + sum.stopped, sum.landed, sum.stopped, sum.met.cancels_fenced, sum.met.cancels_not_fenced,
       sum.met.deregisters_fenced, sum.met.deregisters_not_fenced, sum.met.garbled, sum.met.mismatches, sum.met.deaths,
@@ -176,9 +186,9 @@ Exit many(Tool& tool, const Range& range, const Faults& faults, unsigned jobs) {
       sum.met.mtu_holes, sum.virtual_seconds, sum.events, sum.failed.size()));
   for (const SimulationReport& report : sum.failed)
     tool.print(
-        fmt::format("\nseed {} failed; replay: {}\n{}", report.seed, replay(report.seed, faults), report.failure));
+        fmt::format("\nseed {} failed; replay: {}\n{}", report.seed, replay(report.seed, world), report.failure));
   for (const Meeting& one : kMeetings)
-    if (faults.empty() && count >= kMeetsAll && sum.met.*one.count == 0)
+    if (world.faults.empty() && world.drift != 0 && count >= kMeetsAll && sum.met.*one.count == 0)
       return tool.fail(
           fmt::format("the campaign never met {}, so it proves nothing about it; run more seeds", one.what));
   return sum.failed.empty() ? Exit::done : tool.fail(fmt::format("{} seeds break a promise", sum.failed.size()));
@@ -186,7 +196,7 @@ Exit many(Tool& tool, const Range& range, const Faults& faults, unsigned jobs) {
 
 struct SimOptions {
   std::string seed, seeds;
-  Faults faults;
+  World world;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   bool trace = false;
   SimCollectives collectives;
@@ -256,9 +266,16 @@ void add_sim(Tool& tool) {
                 "With --collectives: those that have a root, each rank of which ends apart from the others")
       ->excludes(svg)
       ->needs(collectives);
-  add_names(command, "--faults", options->faults,
+  add_names(command, "--faults", options->world.faults,
             "With --seed or --seeds: only faults of these kinds, and at least one a seed (default: the seed's choice)",
             simulated_faults())
+      ->excludes(collectives);
+  command
+      .add_option("--drift", options->world.drift,
+                  "With --seed or --seeds: millionths by which a host's clock runs faster than time, at most; 0: all "
+                  "clocks run alike")
+      ->check(CLI::Range(0u, 100'000u))
+      ->capture_default_str()
       ->excludes(collectives);
   command.footer(
       "A host's way to another may be cut, in one direction too, be slow, or swallow long segments; NICs share their "
@@ -267,6 +284,7 @@ void add_sim(Tool& tool) {
       "Examples:\n"
       "  fairway sim --seeds 1..1000                          whatever the seeds choose\n"
       "  fairway sim --seeds 1..1000 --faults mtu_hole,one_way\n"
+      "  fairway sim --seeds 1..1000 --drift 10000            clocks that are up to 1 % too fast\n"
       "  fairway sim --seed 7 --trace                         one of them, event by event\n"
       "  fairway sim --collectives 64                         collectives of many ranks, beside the formulas");
   tool.on_run(command, [&tool, options, seed, seeds] {
@@ -275,13 +293,13 @@ void add_sim(Tool& tool) {
     if (!options->collectives.ranks.empty()) return simulate_collectives(tool, options->collectives);
     Range range;
     if (seeds->count() > 0) {
-      if (parse_range(options->seeds, range)) return many(tool, range, options->faults, options->jobs);
+      if (parse_range(options->seeds, range)) return many(tool, range, options->world, options->jobs);
       return tool.misused(fmt::format("--seeds: '{}' is neither one seed, a number from 1, nor a range such as 1..1000",
                                       options->seeds));
     }
     if (seed->count() > 0 && !parse_seed(options->seed, range.first))
       return tool.misused(fmt::format("--seed: '{}' is no number from 1", options->seed));
-    return one(tool, range.first, options->faults, options->trace);
+    return one(tool, range.first, options->world, options->trace);
   });
 }
 

@@ -54,9 +54,7 @@ void pass_on(int rank, Ranks& all, std::uint64_t size) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto ranks = static_cast<int>(argument(argc, argv, 1, 4));
-  if (ranks < 2) return std::fprintf(stderr, "2 ranks at least\n"), 2;
-  const std::uint64_t size = std::clamp<std::uint64_t>(argument(argc, argv, 2, 256), 1, 16384)
-                             << 20;  // a counter a chunk
-  return Ranks::run(ranks, [&](int rank, Ranks& all) { pass_on(rank, all, size); });
+  const auto given = numbers(argc, argv, {{"RANKS", 4, 2, Ranks::kMost}, {"MIB", 256, 1, 16'384}});
+  const std::uint64_t size = given[1] << 20;  // a counter a chunk
+  return Ranks::run(static_cast<int>(given[0]), [&](int rank, Ranks& all) { pass_on(rank, all, size); });
 }

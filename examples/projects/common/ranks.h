@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -42,10 +44,9 @@ class Ranks {
  public:
   static constexpr int kMost = 32;
 
-  // Forks `count` processes that run body(rank, *this). Returns 0 if all of them did.
+  // Forks `count` processes, kMost at most, that run body(rank, *this). Returns 0 if all of them did.
   template <class Body>
   static int run(int count, Body body) {
-    if (count < 1 || count > kMost) return std::fprintf(stderr, "1 to %d ranks\n", kMost), 2;
     void* page = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return std::perror("mmap"), 1;
     Ranks all(count, new (page) Board);
@@ -95,9 +96,30 @@ class Ranks {
   Board* board_;
 };
 
-// A number from the command line, or what is usual.
-inline std::uint64_t argument(int argc, char** argv, int at, std::uint64_t usual) {
-  return argc > at ? std::strtoull(argv[at], nullptr, 10) : usual;
+// The numbers of the command line, each of which may be left out with all behind it. Where one is no such number, or
+// there are more: prints the usage and ends this process.
+struct Number {
+  const char* name;
+  std::uint64_t usual, least, most;
+};
+template <std::size_t N>
+std::array<std::uint64_t, N> numbers(int argc, char** argv, const Number (&wanted)[N]) {
+  std::array<std::uint64_t, N> found{};
+  bool good = argc <= static_cast<int>(N) + 1;
+  for (std::size_t i = 0; i < N; ++i) {
+    found[i] = wanted[i].usual;
+    if (static_cast<int>(i) + 1 >= argc) continue;
+    const char* const text = argv[i + 1];
+    const char* const end = text + std::strlen(text);
+    const auto [stop, error] = std::from_chars(text, end, found[i]);
+    good = good && stop == end && error == std::errc() && found[i] >= wanted[i].least && found[i] <= wanted[i].most;
+  }
+  if (good) return found;
+  std::string usage = std::string("usage: ") + argv[0];
+  for (const Number& one : wanted)
+    usage += std::string(" [") + one.name + ": " + std::to_string(one.least) + " to " + std::to_string(one.most) + "]";
+  std::fprintf(stderr, "%s\n", usage.c_str());
+  std::quick_exit(2);
 }
 
 inline double seconds_since(std::chrono::steady_clock::time_point start) {

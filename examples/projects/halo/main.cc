@@ -117,7 +117,7 @@ void compute(int rank, Ranks& all, std::uint64_t side, std::uint64_t steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::uint64_t side = std::max<std::uint64_t>(1, argument(argc, argv, 1, 256));
-  const std::uint64_t steps = std::max<std::uint64_t>(1, argument(argc, argv, 2, 200));
+  const auto given = numbers(argc, argv, {{"SIDE", 256, 1, 16'384}, {"STEPS", 200, 1, 100'000'000}});
+  const std::uint64_t side = given[0], steps = given[1];
   return Ranks::run(kSide * kSide, [&](int rank, Ranks& all) { compute(rank, all, side, steps); });
 }

@@ -54,6 +54,6 @@ void play(int rank, Ranks& all, std::uint64_t rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::uint64_t rounds = std::max<std::uint64_t>(1, argument(argc, argv, 1, 20'000));
+  const std::uint64_t rounds = numbers(argc, argv, {{"ROUNDS", 20'000, 1, 100'000'000}})[0];
   return Ranks::run(2, [&](int rank, Ranks& all) { play(rank, all, rounds); });
 }

@@ -82,10 +82,10 @@ void work(int rank, Ranks& all, std::uint64_t size, std::uint64_t versions) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto workers = static_cast<int>(argument(argc, argv, 1, 3));
-  const std::uint64_t size = std::max<std::uint64_t>(1, argument(argc, argv, 2, 16)) << 20;
-  const std::uint64_t versions = std::max<std::uint64_t>(1, argument(argc, argv, 3, 50));
-  return Ranks::run(workers + 1, [&](int rank, Ranks& all) {
+  const auto given = numbers(
+      argc, argv, {{"WORKERS", 3, 1, Ranks::kMost - 1}, {"MIB", 16, 1, 16'384}, {"VERSIONS", 50, 1, 100'000'000}});
+  const std::uint64_t size = given[1] << 20, versions = given[2];
+  return Ranks::run(static_cast<int>(given[0]) + 1, [&](int rank, Ranks& all) {
     if (rank == 0) train(all, size, versions);
     if (rank != 0) work(rank, all, size, versions);
   });

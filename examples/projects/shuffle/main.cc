@@ -108,9 +108,7 @@ void shuffle(int rank, Ranks& all, std::uint64_t blocks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto ranks = static_cast<int>(argument(argc, argv, 1, 4));
-  if (ranks < 2) return std::fprintf(stderr, "2 ranks at least\n"), 2;
-  const std::uint64_t size = argument(argc, argv, 2, 256) << 20;
-  const std::uint64_t blocks = std::max<std::uint64_t>(1, size / kBlock / static_cast<std::uint64_t>(ranks - 1));
-  return Ranks::run(ranks, [&](int rank, Ranks& all) { shuffle(rank, all, blocks); });
+  const auto given = numbers(argc, argv, {{"RANKS", 4, 2, Ranks::kMost}, {"MIB", 256, 1, 1 << 20}});
+  const std::uint64_t blocks = std::max<std::uint64_t>(1, (given[1] << 20) / kBlock / (given[0] - 1));
+  return Ranks::run(static_cast<int>(given[0]), [&](int rank, Ranks& all) { shuffle(rank, all, blocks); });
 }

@@ -1,6 +1,7 @@
 #include "collectives/host/blame.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include <fmt/format.h>
@@ -11,6 +12,10 @@ namespace {
 std::string never_entered(const Observed& rank) {
   return rank.operation == 0 ? std::string("never entered it, nor any before")
                              : fmt::format("never entered it; it was last in operation {}", rank.operation);
+}
+
+std::string does_not_answer(const Observed& /*rank*/) {
+  return "does not answer";
 }
 
 // As far back as the one that is waited for, if it is one of them.
@@ -43,8 +48,7 @@ Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& 
       {[](const Observed& rank, std::uint64_t entered) { return rank.answers && rank.operation < entered; },
        never_entered},
       {[](const Observed& rank, std::uint64_t) { return rank.gone; }, is_gone},
-      {[](const Observed& rank, std::uint64_t) { return rank.asked && !rank.answers; },
-       [](const Observed&) { return std::string("does not answer"); }},
+      {[](const Observed& rank, std::uint64_t) { return rank.asked && !rank.answers; }, does_not_answer},
       {[](const Observed& rank, std::uint64_t) { return rank.answers && !rank.moves; },
        [](const Observed&) {
          return std::string("entered it, and does nothing: it is frozen, or its caller is away");
@@ -57,6 +61,10 @@ Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& 
     if (those.empty()) continue;
     if (reason.text == never_entered) keep_those_behind(ranks, waits_for, those);
     Blame found;
+    if (reason.text == does_not_answer && those.size() > 1 && those.size() + 1 == ranks.size()) {
+      found.text = "no other rank answers: this one is cut off from them, or they are all away";
+      return found;
+    }
     found.rank = static_cast<int>(those.front());
     for (const std::size_t i : those)
       found.text += fmt::format("{}{} {}", found.text.empty() ? "" : ", ", names[i], reason.text(ranks[i]));
@@ -74,6 +82,27 @@ Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& 
     if (static_cast<int>(i) != self && ranks[i].waits_for >= 0)
       nobody.text += fmt::format(", {} waits for rank {}", names[i], ranks[i].waits_for);
   return nobody;
+}
+
+std::optional<Blame> blame_lost(const std::vector<Hearing>& ranks, const std::vector<std::string>& names, int self,
+                                int lost, bool is_over) {
+  std::array<int, 5> count{};
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (static_cast<int>(i) != self) ++count[static_cast<std::size_t>(ranks[i])];
+  const auto of = [&count](Hearing one) { return count[static_cast<std::size_t>(one)]; };
+  const bool lost_us = ranks[static_cast<std::size_t>(lost)] == Hearing::lost_us;
+  if (of(Hearing::answers) + of(Hearing::nothing_yet) == 0) {  // there is none left to ask
+    const bool alone = of(Hearing::lost) + of(Hearing::lost_us) == 1;
+    if (of(Hearing::lost_us) != 0)
+      return Blame{self, fmt::format("this rank lives, but {} it: what it sends does not arrive",
+                                     alone ? names[static_cast<std::size_t>(lost)] + " hears nothing of"
+                                           : "no other rank hears")};
+    if (!alone) return Blame{-1, "this rank hears none of the others: it is cut off from them, or they have all died"};
+    return Blame{lost, ""};
+  }
+  // Who has lost this rank tells the others, who tell this one, unless it hears nobody: then it is the one.
+  if (is_over || (!lost_us && of(Hearing::answers) != 0)) return Blame{lost, ""};
+  return {};
 }
 
 }  // namespace fairway::collectives

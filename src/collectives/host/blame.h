@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-// Who is at fault when an operation's deadline passes. Pure.
+// Who is at fault when an operation's deadline passes, or a rank is lost. Pure.
 namespace fairway::collectives {
 
 // What is known of a rank.
@@ -27,5 +28,20 @@ struct Blame {
 // lag, too, and are not why.
 [[nodiscard]] Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& names, int self,
                           std::uint64_t operation, int waits_for = -1);
+
+// What is known of a rank when one is lost.
+enum class Hearing : std::uint8_t {
+  nothing_yet,  // it was asked, and has not answered
+  answers,
+  lost,     // nothing is heard of it
+  lost_us,  // it hears nothing of this rank, and has said so
+  left,     // the communicator
+};
+
+// `lost`: the rank that this one has lost, or that has lost this one. Either may be cut off; and if this one is, the
+// others that it loses live. Nothing: it is not known yet. It is known once another rank answers, or none is left that
+// could; or it `is_over`: those that are not lost by then are heard. An empty text: what is known of the lost one.
+[[nodiscard]] std::optional<Blame> blame_lost(const std::vector<Hearing>& ranks, const std::vector<std::string>& names,
+                                              int self, int lost, bool is_over);
 
 }  // namespace fairway::collectives

@@ -128,59 +128,6 @@ TEST(Revocable, LateFramesLandInNothingThatWasFenced) {
   }
 }
 
-// Like a NIC whose peers hold keys that only they can drop.
-class NeedsPeers final : public Relay, public transport::RevokesWithPeers {
- public:
-  using Relay::Relay;
-};
-
-Cluster::Wrap needs_peers() {
-  return [](std::unique_ptr<transport::Transport> below) { return std::make_unique<NeedsPeers>(std::move(below)); };
-}
-
-TEST(Revocable, AFrozenPeerThatMustAgreeIsNamed) {
-  Cluster cluster;
-  auto& a = cluster.add({nic()}, {}, needs_peers());
-  auto& b = cluster.add({nic()}, {}, needs_peers());
-  (void)cluster.connect(a, b);
-  cluster.run(10 * kMillisecond);
-  b.host->freeze();
-  const Status status = a.engine->deregister(a.region, std::chrono::milliseconds(100));
-  EXPECT_EQ(status.code(), ErrorCode::not_fenced);
-  EXPECT_NE(status.message().find("n1"), std::string::npos) << status.to_string();
-  // The links of a peer that was declared dead are gone: a new region in the same memory is fenced at once.
-  b.host->thaw();
-  cluster.run(kSecond);
-  const auto again = a.engine->register_memory(a.data(), Cluster::kBytes, Access::all);
-  ASSERT_TRUE(again);
-  EXPECT_TRUE(a.engine->deregister(*again, std::chrono::milliseconds(100)));
-}
-
-TEST(Revocable, PeersThatMustAgreeAreWaitedForUntilNoneOfTheirSlicesIsLeft) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    Cluster cluster(seed);
-    auto& a = cluster.add({nic(100'000'000)}, {}, needs_peers());
-    auto& b = cluster.add({nic(100'000'000)}, {}, needs_peers());
-    const auto road = cluster.connect(a, b);
-    const auto spare = b.engine->register_memory(b.data(), 8, Access::all);
-    const auto other = a.engine->import_region(road.peer, *b.engine->describe(*spare));
-    ASSERT_TRUE(other);
-    // The deregistered region is not the first one of the list.
-    const std::vector<Extent> list{{{a.region.id, 0, 8}, {other->id, 0}},
-                                   {{a.region.id, 8, 30'000}, {road.memory.id, 8}}};
-    std::memset(a.data(), 0x11, Cluster::kBytes);
-    const auto id = a.engine->write(road.peer, std::span<const Extent>(list));
-    cluster.run(seed * 10 * kMicrosecond);
-    bool ended = false;
-    ASSERT_TRUE(b.engine->deregister(b.region, Cluster::kWithin));
-    const auto completion = a.engine->wait(*id, Timeout(0));
-    ended = completion.is_ok();
-    EXPECT_TRUE(ended) << "a transfer of the peer was still at it when deregister said fenced";
-    if (!ended) (void)cluster.finish(a, id);
-  }
-}
-
 TEST(Revocable, CancelTellsWhatTheFarSideSaw) {
   Pair pair;
   const auto waiting = pair.left.engine().receive(pair.to_right, 3, {pair.left.region().id, 0, 8});

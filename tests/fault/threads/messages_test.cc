@@ -2,8 +2,12 @@
 // order in which they were sent, each once and whole.
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "pair.h"
@@ -36,6 +40,12 @@ TEST_P(Messages, OfFourThreadsStayInOrderByTag) {
   Engine& to = *pair.sides[1].engine;
   const std::uint64_t total = how_many();
   std::atomic<std::uint64_t> wrong{0};
+  std::mutex mutex;
+  std::string why;  // the first thread has ended; guarded by mutex
+  const auto fails = [&](const char* what, std::uint64_t number, const Status& status) {
+    const std::lock_guard lock(mutex);
+    if (wrong++ == 0) why = fmt::format("{} {}: {}", what, number, status.to_string());
+  };
   std::atomic<bool> stop{false};
   const auto send = [&](std::uint64_t thread) {
     std::vector<TransferId> ids(kWindow);
@@ -43,7 +53,7 @@ TEST_P(Messages, OfFourThreadsStayInOrderByTag) {
       TransferId& id = ids[number % kWindow];
       if (number >= kWindow) {
         const auto done = from.wait(id, kEver);
-        if (!done || !done->status) return void(++wrong);
+        if (!done || !done->status) return fails("sent", number - kWindow, done ? done->status : done.status());
       }
       if (number >= total) continue;
       const std::uint64_t at = thread * kArea + number % kWindow * sizeof(Letter);
@@ -52,7 +62,7 @@ TEST_P(Messages, OfFourThreadsStayInOrderByTag) {
       RequestOptions options;
       options.local_completion = number % 3 != 0;
       const auto sent = from.send(pair.sides[0].other, thread, {pair.sides[0].region.id, at, sizeof letter}, options);
-      if (!sent) return void(++wrong);
+      if (!sent) return fails("send", number, sent.status());
       id = *sent;
     }
   };
@@ -65,12 +75,12 @@ TEST_P(Messages, OfFourThreadsStayInOrderByTag) {
         const auto done = to.wait(id, kEver);
         Letter letter{};
         std::memcpy(&letter, pair.sides[1].memory.data() + at, sizeof letter);
-        if (!done || !done->status) return void(++wrong);
+        if (!done || !done->status) return fails("received", number - ids.size(), done ? done->status : done.status());
         wrong += letter == Letter::of(number - ids.size(), thread) ? 0 : 1;
       }
       if (number >= total) continue;
       const auto posted = to.receive(pair.sides[1].other, thread, {pair.sides[1].region.id, at, sizeof(Letter)});
-      if (!posted) return void(++wrong);
+      if (!posted) return fails("receive", number, posted.status());
       id = *posted;
     }
   };
@@ -90,7 +100,7 @@ TEST_P(Messages, OfFourThreadsStayInOrderByTag) {
   for (std::thread& thread : threads) thread.join();
   stop = true;
   writer.join();
-  EXPECT_EQ(wrong, 0u) << "of " << kThreads * total << " messages";
+  EXPECT_EQ(wrong, 0u) << "of " << kThreads * total << " messages; " << why;
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, Messages, testing::Values("loopback", "shm", "tcp"),

@@ -75,5 +75,55 @@ TEST(Blame, OfRanksThatNobodyAskedNothingIsSaid) {
   EXPECT_EQ(blame(asked, kNames, 0, 9, 2).text, "rank 3 does not answer");
 }
 
+// They may all be away, or it is this one that is cut off: none alone is to blame.
+TEST(Blame, WhereNoOtherRankAnswersNoneIsNamed) {
+  std::vector<Observed> ranks(4);
+  for (const std::size_t other : {0U, 1U, 3U}) ranks[other].asked = true;
+  EXPECT_EQ(blame(ranks, kNames, 2, 9).rank, -1);
+  ranks[3] = in(9, true);
+  EXPECT_EQ(blame(ranks, kNames, 2, 9).rank, 0) << "of whom it is told that they do not answer";
+  EXPECT_EQ(blame({{}, ranks[0]}, kNames, 0, 9).rank, 1) << "of two ranks there is only the other one";
+}
+
+std::optional<Blame> of_rank_2(Hearing zero, Hearing one, Hearing three, bool is_over = false) {
+  return blame_lost({zero, one, Hearing::nothing_yet, three}, kNames, 2, 0, is_over);
+}
+
+TEST(BlameLost, IsTheLostOneOnceAnotherAnswers) {
+  using enum Hearing;
+  EXPECT_FALSE(of_rank_2(lost, nothing_yet, nothing_yet));
+  EXPECT_FALSE(of_rank_2(lost, lost, nothing_yet));
+  EXPECT_EQ(of_rank_2(lost, lost, answers)->rank, 0);
+  EXPECT_EQ(of_rank_2(lost, nothing_yet, answers)->rank, 0);
+  EXPECT_EQ(of_rank_2(lost, nothing_yet, nothing_yet, true)->rank, 0)
+      << "the others are not lost by now: they are heard";
+  EXPECT_EQ(of_rank_2(lost, left, left)->rank, 0) << "there is no other one to compare";
+}
+
+TEST(BlameLost, IsNobodyWhereAllAreLost) {
+  using enum Hearing;
+  const auto found = of_rank_2(lost, lost, lost);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, -1);
+  EXPECT_NE(found->text.find("hears none of the others"), std::string::npos) << found->text;
+}
+
+TEST(BlameLost, IsThisRankWhereNobodyHearsIt) {
+  using enum Hearing;
+  const auto found = of_rank_2(lost_us, lost_us, lost);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 2);
+  EXPECT_NE(found->text.find("no other rank hears it"), std::string::npos) << found->text;
+  EXPECT_EQ(of_rank_2(lost_us, left, left)->text,
+            "this rank lives, but rank 0 hears nothing of it: what it sends does not arrive");
+}
+
+// Who hears nobody has lost all, and tells all that it has; they hear each other.
+TEST(BlameLost, IsTheOneThatHasLostUsIfNobodyElseSaysSo) {
+  using enum Hearing;
+  EXPECT_FALSE(of_rank_2(lost_us, answers, answers)) << "an alarm that names this rank may be on its way";
+  EXPECT_EQ(of_rank_2(lost_us, answers, answers, true)->rank, 0);
+}
+
 }  // namespace
 }  // namespace fairway::collectives

@@ -111,7 +111,7 @@ TEST_F(Regions, WithoutAKeyOfTheirWorkerAreNotToBeHadThere) {
   EXPECT_EQ(remotes.without(remotes.import({{3, 1}, 9, 6}, described(1), error)), 1u);  // another worker's key
 }
 
-TEST_F(Regions, AreRemovedOnceUsersTransportsAndPeersAreDone) {
+TEST_F(Regions, AreRemovedOnceUsersAndTransportsAreDone) {
   LocalRegions locals(transports, 0, table);
   RegionRemovals removals(transports, locals, transfers);
   std::vector<std::byte> memory(8);
@@ -123,7 +123,6 @@ TEST_F(Regions, AreRemovedOnceUsersTransportsAndPeersAreDone) {
   int times = 0;
   RegionRemovals::Removal removal;
   removal.id = id;
-  removal.peers = {4, 5};
   removal.users = {transfers.id(user)};
   removal.done = [&](const Status& status) {
     ended = status;
@@ -139,13 +138,10 @@ TEST_F(Regions, AreRemovedOnceUsersTransportsAndPeersAreDone) {
   copies = false;
   EXPECT_TRUE(proceed());
   EXPECT_EQ(registrar->deregistered, std::vector{handle});
-  removals.agreed(id, 4);
   removals.deregistered(0, handle + 1, {});  // another region's
   EXPECT_FALSE(proceed());
-  removals.deregistered(0, handle, {ErrorCode::not_fenced, "the NIC holds it"});
-  EXPECT_FALSE(proceed());
   EXPECT_EQ(times, 0);
-  removals.peer_gone(5);
+  removals.deregistered(0, handle, {ErrorCode::not_fenced, "the NIC holds it"});
   EXPECT_FALSE(proceed());
   EXPECT_EQ(times, 1);
   EXPECT_EQ(ended.code(), ErrorCode::not_fenced);

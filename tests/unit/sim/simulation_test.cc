@@ -1,5 +1,6 @@
 #include "sim/simulation.h"
 
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -75,6 +76,35 @@ TEST(Simulation, ASleepingTaskRunsOnlyWhenWoken) {
   ASSERT_EQ(counting.times.size(), 4u);
   EXPECT_EQ(counting.times.back(), due) << "on the host's own clock";
   task->reset();
+}
+
+// By the simulation's time a timer is then early, by a host's own never.
+TEST(Simulation, ClocksThatDriftRunApartAndTimersGoByTheirOwn) {
+  SimulationOptions options = seeded(5);
+  options.drift = 200;
+  Simulation simulation(options);
+  const Time hour = 3600 * kSecond;
+  for (int i = 0; i < 8; ++i) {
+    Host& host = simulation.add_host();
+    Counting counting;
+    auto task = host.start({}, counting);
+    simulation.run_until(simulation.now() + kMillisecond);
+    const Time began = simulation.now(), there = host.now();
+    counting.next = there + hour;
+    (*task)->wake();
+    simulation.run_until(began + kSecond);
+    const Time due = std::exchange(counting.next, kNever);
+    simulation.run_until(began + hour);
+    const Time gained = host.now() - there - hour;
+    EXPECT_LE(gained, hour / 1'000'000 * 200);
+    EXPECT_EQ(gained / (hour / 1'000'000), host.drift());
+    simulation.run_until(began + hour + kSecond);
+    ASSERT_EQ(counting.times.size(), 3u) << "its first step, the wake and the timer";
+    EXPECT_GE(counting.times.back(), due);
+    EXPECT_LE(counting.times.back(), due + 2) << "the first moment at which its clock reads that";
+    task->reset();
+  }
+  EXPECT_GE(simulation.drifting_clocks(), 7u);
 }
 
 TEST(Simulation, AFrozenHostRunsNothingAndCatchesUpWhenThawed) {
