@@ -64,6 +64,11 @@ void PeerTable::free(PeerId id) {
 }
 
 Status PeerTable::why_not(PeerId id) const {
+  const Status why = why_ended(id);
+  return why.code() == ErrorCode::cancelled ? Status(ErrorCode::closed, "the engine is closed") : why;
+}
+
+Status PeerTable::why_ended(PeerId id) const {
   if (id.slot >= capacity_ || !id) return {ErrorCode::not_found, "no such peer: use the PeerId that connect() gave"};
   std::lock_guard lock(mutex_);
   const Info& info = slots_[id.slot].info;

@@ -48,7 +48,10 @@ class PeerTable {
   [[nodiscard]] bool at_once(PeerId id) const {
     return id.slot < capacity_ && slots_[id.slot].at_once.load(std::memory_order_relaxed);
   }
-  [[nodiscard]] Status why_not(PeerId id) const;  // the error for an id that is not usable
+  // The error for an id that is not usable: of a call that is refused, and of a transfer that had been accepted. They
+  // differ where the engine itself closes: the call gets `closed`, the transfer `cancelled`.
+  [[nodiscard]] Status why_not(PeerId id) const;
+  [[nodiscard]] Status why_ended(PeerId id) const;
   [[nodiscard]] std::optional<Info> find(PeerId id) const;
   [[nodiscard]] std::optional<Info> find_session(control::SessionId session) const;
   [[nodiscard]] std::string name_at(std::uint32_t slot) const;  // of who has the slot, or had it last

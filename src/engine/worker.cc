@@ -160,7 +160,7 @@ bool Worker::take_submissions() {
         answer_cancels(std::move(transfer.ticket), Cancelled::Far::all);
       continue;
     }
-    transfer.completion = {services_.transfers.id(slot), services_.peers.why_not(transfer.request.peer), 0, 0,
+    transfer.completion = {services_.transfers.id(slot), services_.peers.why_ended(transfer.request.peer), 0, 0,
                            transfer.request.options.user_data};
     if (transfer.completion.status.is_ok()) transfer.completion.status = {ErrorCode::closed, "the engine is closed"};
     ended(slot);

@@ -365,6 +365,14 @@ TEST(PeerTable, APeerIsUsableUntilItIsDownAndThenSaysWhy) {
   EXPECT_EQ(table.find_session(11)->id, id);
 }
 
+TEST(PeerTable, WhereTheEngineClosesACallIsRefusedAsClosedAndATransferIsCancelled) {
+  PeerTable table(1);
+  const PeerId id = *table.add(1, info("a"));
+  EXPECT_TRUE(table.set_down(id, {ErrorCode::cancelled, "the engine is closing"}));
+  EXPECT_EQ(table.why_not(id).code(), ErrorCode::closed);
+  EXPECT_EQ(table.why_ended(id).code(), ErrorCode::cancelled);
+}
+
 TEST(PeerTable, APeerCompletesAtOnceWhenALinkOfItsOwnMay) {
   PeerTable table(1);
   const PeerId first = *table.add(1, info("a"));
