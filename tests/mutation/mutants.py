@@ -3,6 +3,7 @@ the text that replaces it, and what is most likely to see it, which is run first
 breaks its contract would show, such as an event that comes after its link was fenced. size: one table."""
 
 import mutants_collectives
+import mutants_ends
 from mutant import Mutant
 
 # The programs that must see a bug in a folder, quick ones first; `seeds` runs the simulator, where waiting costs no time.
@@ -104,7 +105,7 @@ MUTANTS = [
     Mutant("a record from behind the window is served", "src/engine/record.cc",
            "<= kReorderWindow ? Verdict::duplicate : Verdict::violation", "<= kReorderWindow ? Verdict::take : Verdict::violation"),
     Mutant("deregister does not wait for the transports", REMOVALS,
-           "if (removal.transports != 0) {", "if (false) {", "Revocable.*"),
+           "if (removal.transports != 0) {", "if (false) {", "engine_test@Regions.*"),
     Mutant("a late reply is taken for another request's", REQUESTS,
            " || entry.serial != serial)", ")", "InBounds.*"),
     Mutant("a checksum is not compared", REQUESTS,
@@ -594,4 +595,4 @@ MUTANTS = [
            "render_test@Traffic.*"),
     Mutant("faults are the seed's choice whatever is named", "src/sim/scenario.cc", "if (!only.empty()) planned.fault =",
            "if (only.size() > 99) planned.fault =", "fault_sim_test@Simulate.Faults*"),
-] + mutants_collectives.MUTANTS
+] + mutants_collectives.MUTANTS + mutants_ends.MUTANTS
