@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "arguments.h"
 #include "command.h"
 #include "help.h"
-#include "words.h"
 
 namespace fairway::tool {
 namespace {

@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
-#include "bench.h"
-#include "bench_rows.h"
+#include "arguments.h"
+#include "bench/bench.h"
+#include "bench/rows.h"
 #include "command.h"
 #include "help.h"
 #include "other_process.h"
 #include "rdma_flags.h"
 #include "recorded.h"
-#include "words.h"
 
 // `fairway explain`: which path bytes would take between two memories, and why not another.
 namespace fairway::tool {

@@ -12,7 +12,7 @@
 
 #include "fairway/fairway.h"
 
-#include "bench_rows.h"
+#include "bench/rows.h"
 #include "command.h"
 #include "help.h"
 #include "variables.h"

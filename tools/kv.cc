@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "command.h"
-#include "words.h"
 
 // `fairway kv bench`: the Python module's benchmark of KV caches, under the tool's name.
 namespace fairway::tool {

@@ -9,11 +9,11 @@
 
 #include "fairway/fairway.h"
 
-#include "bench_rows.h"
+#include "arguments.h"
+#include "bench/rows.h"
 #include "command.h"
 #include "rdma_flags.h"
 #include "via.h"
-#include "words.h"
 
 // `fairway ping`: whether an engine answers, over which links, and how fast.
 namespace fairway::tool {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "arguments.h"
 #include "command.h"
 #include "doctor/measurement.h"
 #include "help.h"
@@ -20,7 +21,6 @@
 #include "topology/file.h"
 #include "topology/load.h"
 #include "topology/text.h"
-#include "words.h"
 
 namespace fairway::tool {
 namespace {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "words.h"
+#include "arguments.h"
 
 namespace fairway::tool {
 namespace {

@@ -9,11 +9,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "command.h"
 #include "predict/open.h"
-#include "topo.h"
+#include "topo/topo.h"
 #include "topology/load.h"
-#include "words.h"
 
 namespace fairway::tool {
 

@@ -8,11 +8,11 @@
 
 #include "fairway/collectives.h"
 
-#include "bench_rows.h"
+#include "arguments.h"
+#include "bench/rows.h"
 #include "command.h"
 #include "interrupt.h"
 #include "sys/own_folder.h"
-#include "words.h"
 
 namespace fairway::tool {
 namespace {

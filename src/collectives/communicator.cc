@@ -2,7 +2,7 @@
 
 #include "fairway/collectives.h"
 
-#include "collectives/gpu_measure.h"
+#include "collectives/nccl/measure.h"
 #include "collectives/state.h"
 
 namespace fairway {

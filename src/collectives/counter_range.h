@@ -24,7 +24,7 @@ class CounterRange {
   [[nodiscard]] std::uint64_t end() const { return std::uint64_t{first_} + count_; }
 
   // Where counters lie that nobody chose. Below 0x80000000: a counter with that bit set has a record of its own behind
-  // each write (engine/notifier.h).
+  // each write (engine/messages/notifier.h).
   static constexpr std::uint32_t kBegin = 0x40000000, kEnd = 0x80000000;
 
  private:

@@ -9,16 +9,16 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/alarms.h"
-#include "collectives/blame.h"
-#include "collectives/census.h"
-#include "collectives/choose.h"
 #include "collectives/counter_range.h"
-#include "collectives/gpu_calls.h"
-#include "collectives/host_ways.h"
-#include "collectives/messages.h"
-#include "collectives/progress.h"
-#include "collectives/running.h"
+#include "collectives/gpu/calls.h"
+#include "collectives/host/alarms.h"
+#include "collectives/host/blame.h"
+#include "collectives/host/census.h"
+#include "collectives/host/choose.h"
+#include "collectives/host/messages.h"
+#include "collectives/host/running.h"
+#include "collectives/host/ways.h"
+#include "collectives/job/progress.h"
 
 namespace fairway {
 

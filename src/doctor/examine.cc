@@ -6,7 +6,7 @@
 #include "doctor/cost.h"
 #include "doctor/nccl_settings.h"
 #include "doctor/rule.h"
-#include "render/words.h"
+#include "render/phrases.h"
 
 namespace fairway::doctor {
 

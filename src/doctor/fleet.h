@@ -8,7 +8,7 @@
 
 #include "doctor/finding.h"
 #include "doctor/gather.h"
-#include "render/words.h"
+#include "render/phrases.h"
 
 // Compares machines that should be equal.
 namespace fairway::doctor {

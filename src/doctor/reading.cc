@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "doctor/rule.h"
-#include "render/words.h"
+#include "render/phrases.h"
 #include "topology/pci_ids.h"
 
 namespace fairway::doctor {

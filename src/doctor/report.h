@@ -9,7 +9,7 @@
 #include "fairway/status.h"
 
 #include "doctor/finding.h"
-#include "render/words.h"
+#include "render/phrases.h"
 #include "topology/machine.h"
 
 // A report for people and for programs. Pure functions.

@@ -5,9 +5,9 @@
 
 #include "fairway/explain.h"
 
-#include "engine/link_rates.h"
-#include "engine/routes.h"
-#include "engine/staging_client.h"
+#include "engine/links/rates.h"
+#include "engine/links/routes.h"
+#include "engine/staging/client.h"
 
 namespace fairway::engine {
 

@@ -10,13 +10,13 @@
 
 #include "control/control.h"
 #include "engine/control_message.h"
-#include "engine/link_set.h"
-#include "engine/message_windows.h"
+#include "engine/links/link_set.h"
+#include "engine/messages/windows.h"
 #include "engine/path_explainer.h"
 #include "engine/region_users.h"
-#include "engine/remote_service.h"
-#include "engine/staging_server.h"
-#include "engine/transfers.h"
+#include "engine/staging/server.h"
+#include "engine/transfers/remote_service.h"
+#include "engine/transfers/transfers.h"
 
 namespace fairway::engine {
 

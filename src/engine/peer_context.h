@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include "engine/record.h"
-#include "engine/record_codec.h"
-#include "engine/transfer.h"
+#include "engine/messages/record.h"
+#include "engine/messages/record_codec.h"
+#include "engine/transfers/transfer.h"
 #include "transport/region_table.h"
 
 namespace fairway::engine {

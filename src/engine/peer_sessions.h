@@ -14,8 +14,8 @@
 #include "fairway/engine.h"
 
 #include "control/control.h"
-#include "engine/arrivals.h"
 #include "engine/control_message.h"
+#include "engine/messages/arrivals.h"
 #include "engine/peer_events.h"
 #include "engine/pending_calls.h"
 #include "engine/workers.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/local_regions.h"
-#include "engine/transfer.h"
+#include "engine/transfers/transfer.h"
 
 namespace fairway::engine {
 

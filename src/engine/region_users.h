@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "engine/remote_regions.h"
-#include "engine/transfers.h"
+#include "engine/transfers/transfers.h"
 
 namespace fairway::engine {
 

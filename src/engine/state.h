@@ -3,17 +3,17 @@
 #include <atomic>
 #include <memory>
 
-#include "engine/any_receives.h"
-#include "engine/arrivals.h"
 #include "engine/introspection.h"
 #include "engine/mapped_regions.h"
-#include "engine/message_probe.h"
+#include "engine/messages/any_receives.h"
+#include "engine/messages/arrivals.h"
+#include "engine/messages/probe.h"
 #include "engine/open.h"
 #include "engine/peer_sessions.h"
 #include "engine/region_exchange.h"
 #include "engine/registered_regions.h"
-#include "engine/submissions.h"
-#include "engine/transfer_waits.h"
+#include "engine/transfers/submissions.h"
+#include "engine/transfers/waits.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "render/words.h"
+#include "render/phrases.h"
 #include "topology/catalog.h"
 #include "topology/doubt.h"
 

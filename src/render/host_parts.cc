@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "render/layout.h"
-#include "render/words.h"
+#include "render/phrases.h"
 
 namespace fairway::render {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "render/host_parts.h"
 #include "render/layout_links.h"
-#include "render/words.h"
+#include "render/phrases.h"
 
 namespace fairway::render {
 namespace {

@@ -10,7 +10,7 @@
 #include "render/layout_links.h"
 #include "render/layout_order.h"
 #include "render/outline.h"
-#include "render/words.h"
+#include "render/phrases.h"
 
 namespace fairway::render {
 namespace {

@@ -9,7 +9,7 @@
 #include "render/host_parts.h"
 #include "render/layout.h"
 #include "render/links.h"
-#include "render/words.h"
+#include "render/phrases.h"
 
 namespace fairway::render {
 namespace {

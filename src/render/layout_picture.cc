@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "render/layout.h"
-#include "render/words.h"
+#include "render/phrases.h"
 #include "topology/names.h"
 #include "topology/unrecorded.h"
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "render/words.h"
+#include "render/phrases.h"
 
 namespace fairway::render {
 namespace {

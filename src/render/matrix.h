@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "render/expected.h"
-#include "render/words.h"
+#include "render/phrases.h"
 #include "topology/machine.h"
 
 namespace fairway::render {

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "render/device_box.h"
+#include "render/phrases.h"
 #include "render/unplaced.h"
-#include "render/words.h"
 
 namespace fairway::render {
 namespace {

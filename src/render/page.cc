@@ -8,9 +8,9 @@
 #include "render/details.h"
 #include "render/layout.h"
 #include "render/matrix.h"
+#include "render/phrases.h"
 #include "render/summary.h"
 #include "render/svg.h"
-#include "render/words.h"
 #include "topology/assess.h"
 
 namespace fairway::render {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "render/expected.h"
-#include "render/words.h"
+#include "render/phrases.h"
 #include "topology/assess.h"
 
 // What the subcommands of `fairway topo` print, as text. Pure functions.

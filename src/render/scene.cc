@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "render/words.h"
+#include "render/phrases.h"
 
 namespace fairway::render {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "render/expected.h"
-#include "render/words.h"
+#include "render/phrases.h"
 #include "topology/fabric.h"
 
 namespace fairway::render {

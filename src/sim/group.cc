@@ -4,7 +4,7 @@
 #include <string>
 
 #include "collectives/clock.h"
-#include "collectives/nearness.h"
+#include "collectives/host/nearness.h"
 #include "engine/open.h"
 #include "transport/loopback/direct_wire.h"
 

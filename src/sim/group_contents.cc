@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "collectives/schedule.h"
+#include "collectives/host/schedule.h"
 
 namespace fairway::sim {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "collectives/schedule.h"
+#include "collectives/host/schedule.h"
 
 namespace fairway::sim {
 namespace {

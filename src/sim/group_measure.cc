@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "collectives/choose.h"
+#include "collectives/host/choose.h"
 
 namespace fairway::sim {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/at_once_table.h"
+#include "engine/transfers/at_once_table.h"
 
 #include "model/mutants.h"
 

@@ -1,4 +1,4 @@
-#include "engine/ends_count.h"
+#include "engine/transfers/ends_count.h"
 
 #include "model/mutants.h"
 

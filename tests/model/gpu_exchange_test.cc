@@ -1,10 +1,9 @@
 // size: one protocol, the programs that run it, and the memory that they share
-#include "collectives/gpu_exchange.h"
-
 #include <array>
 #include <memory>
 #include <optional>
 
+#include "collectives/gpu/device/exchange.h"
 #include "model/mutants.h"
 #include "support/at_length.h"
 

@@ -1,7 +1,7 @@
 #include <array>
 #include <optional>
 
-#include "collectives/gpu_exchange.h"
+#include "collectives/gpu/device/exchange.h"
 #include "model/mutants.h"
 
 // How messages travel between two ranks' kernels, and how ranks tell each other the sizes of their blocks: every

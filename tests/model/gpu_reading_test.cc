@@ -1,6 +1,6 @@
 #include <optional>
 
-#include "collectives/gpu_exchange.h"
+#include "collectives/gpu/device/exchange.h"
 #include "model/mutants.h"
 #include "support/at_length.h"
 

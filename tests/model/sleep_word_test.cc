@@ -1,4 +1,4 @@
-#include "collectives/sleep_word.h"
+#include "collectives/host/sleep_word.h"
 
 #include <array>
 

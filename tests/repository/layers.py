@@ -1,5 +1,6 @@
 """Who may include whom: each folder's allowed others, by the order that docs/ARCHITECTURE.md draws."""
 
+import pathlib
 import re
 
 import tree
@@ -34,7 +35,7 @@ ALLOWED = {
     # transport. The plugin's declarations of NCCL's tables: `fairway nccl` loads it as NCCL does.
     "tools": ["core", "sys", "topology", "predict", "render", "sim", "doctor", "nccl_net"],
     # NCCL's functions, as the collectives find and call them: it measures both.
-    "tools/bench_collectives_nccl": ["sys", "collectives"],
+    "tools/bench/collectives/nccl": ["sys", "collectives"],
     # What the library keeps to itself: how much memory there is, and the driver's table, for events of streams.
     "python": ["sys"],
     "bench": [],
@@ -43,6 +44,24 @@ ALLOWED = {
     "examples": [],
     # A transport of somebody else's: it sees the contract.
     "examples/mailbox": ["core", "transport"],
+}
+
+# The rooms of a folder, bottom up. A room includes what stands in the folder itself, and of the rooms those before it; a
+# header of the folder that includes a room, itself or by others, stands above them all, and no room includes it.
+ROOMS = {
+    "src/collectives": ["host", "gpu/device", "gpu", "nccl", "job"],
+    "src/engine": ["links", "messages", "staging", "transfers"],
+}
+
+# To be cut: what rooms include all the same, and so are in a circle. None is added; one that is gone is taken out here.
+TO_BE_CUT = {
+    "src/collectives/host": ["state.h"],
+    "src/collectives/gpu": ["state.h", "job/progress.h", "nccl/calls.h"],
+    "src/collectives/job": ["state.h"],
+    "src/engine/links": ["peer_context.h", "messages/record_codec.h"],
+    "src/engine/messages": ["peer_context.h", "workers.h", "transfers/queue.h", "transfers/transfer.h"],
+    "src/engine/staging": ["peer_context.h", "transfers/region_bounds.h", "transfers/transfer.h", "transfers/turns.h"],
+    "src/engine/transfers": ["peer_context.h", "workers.h"],
 }
 
 # The one file that names the concrete transports.
@@ -65,14 +84,63 @@ def home(path):
     if parts[0] == "plugins":
         return "plugins/*", parts[1]
     words = path.stem.split("_")
-    stems = [f"{parts[0]}/{'_'.join(words[:count])}" for count in range(len(words), 0, -1)]
-    return next((stem for stem in stems if stem in ALLOWED), parts[0]), None
+    stems = [f"{path.parent}/{'_'.join(words[:count])}" for count in range(len(words), 0, -1)]
+    folders = [folder.as_posix() for folder in path.parents]
+    return next((place for place in stems + folders if place in ALLOWED), parts[0]), None
 
 
 def folder_of(include):
     """The folder of src/ that an include names: `transport/tcp/lane.h` is of transport/tcp, `core/time.h` of core."""
     parts = include.split("/")
     return "/".join(parts[:2]) if parts[0] == "transport" and len(parts) > 2 else parts[0]
+
+
+def includes(root, path):
+    """The headers between quotes that a file includes, each with its line."""
+    for number, line in enumerate((root / path).read_text().split("\n"), 1):
+        found = INCLUDE.match(line)
+        if found and found.group(1) == '"':
+            yield number, found.group(2)
+
+
+def stands_above(root, folder, header, seen=()):
+    """Whether a header of the folder itself includes a room of it."""
+    own, name = pathlib.Path(folder), folder.removeprefix("src/") + "/"
+    if header in seen or not (root / own / header).exists():
+        return False
+    inside = [each.removeprefix(name) for _, each in includes(root, own / header) if each.startswith(name)]
+    return any("/" in each or stands_above(root, folder, each, (*seen, header)) for each in inside)
+
+
+def why_not_from_room(root, path, include):
+    """Why a file of a room may not include that of its own folder, or None."""
+    folder = "/".join(path.parts[:2])
+    room = path.parent.relative_to(folder).as_posix()
+    header = include.split("/", 1)[1]
+    target = header.rpartition("/")[0]
+    if room == "." or room == target:
+        return None
+    rooms = ROOMS[folder]
+    if room not in rooms:
+        return f"{folder} has no room {room} in tests/repository/layers.py"
+    if header in TO_BE_CUT.get(f"{folder}/{room}", ()):
+        return None
+    if target and target not in rooms[: rooms.index(room)]:
+        return f"{folder}/{room} may include of {folder} only {', '.join(['what stands in it'] + rooms[: rooms.index(room)])}"
+    if not target and stands_above(root, folder, header):
+        return f"{folder}/{room} stands below {header}, which includes rooms"
+    return None
+
+
+def cut(root):
+    """What TO_BE_CUT names although nobody includes it any more."""
+    for room, headers in TO_BE_CUT.items():
+        folder = room.split("/")[1]
+        used = {each for path in tree.files(root, ".h", ".cc", ".cu", ".cuh", under=room) if path.parent.as_posix() == room
+                for _, each in includes(root, path)}
+        for header in headers:
+            if f"{folder}/{header}" not in used:
+                yield f"tests/repository/layers.py: TO_BE_CUT: no file of {room} includes {header}: take it out"
 
 
 def why_not(root, path, include):
@@ -86,10 +154,11 @@ def why_not(root, path, include):
         return f"{row} has no row in tests/repository/layers.py"
     target = folder_of(include)
     if target in (own, *ALLOWED[row]):
-        return None
+        return why_not_from_room(root, path, include) if row in ROOMS and target == own else None
     if own is None or "/" not in include:
         more = f" and {', '.join(ALLOWED[row])}" if ALLOWED[row] else ""
-        beside = (path.parent, path.parent.parent / "common")  # what projects of examples share is in a folder of that name
+        # What projects of examples share is in a folder `common`; what commands of the tool share is in `tools` itself.
+        beside = (path.parent, path.parent.parent / "common", pathlib.Path(path.parts[0]))
         return None if any((root / place / include).exists() for place in beside) else f"{row} sees only fairway/{more}"
     if path.as_posix() == REGISTRY and target.startswith("transport/"):
         return None
@@ -99,12 +168,11 @@ def why_not(root, path, include):
 def check(root):
     for folder in ("src", "plugins", "tools", "python", "bench", "examples"):
         for path in tree.files(root, ".h", ".cc", ".cu", ".cuh", under=folder):
-            for number, line in enumerate((root / path).read_text().split("\n"), 1):
-                found = INCLUDE.match(line)
-                if found and found.group(1) == '"':
-                    reason = why_not(root, path, found.group(2))
-                    if reason:
-                        yield f'{path}:{number}: "{found.group(2)}": {reason}'
+            for number, header in includes(root, path):
+                if reason := why_not(root, path, header):
+                    yield f'{path}:{number}: "{header}": {reason}'
+    if (root / "src/CMakeLists.txt").exists():
+        yield from cut(root)
     for path in tree.files(root, ".h", under="include"):
         for number, line in enumerate((root / path).read_text().split("\n"), 1):
             found = INCLUDE.match(line)

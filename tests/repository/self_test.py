@@ -78,10 +78,29 @@ class Layers(Checks):
         self.refuses(layers.check, self.include("src/engine/a.cc", "../core/time.h"), "climbs")
         self.refuses(layers.check, self.include("src/newcomer/a.cc", "core/time.h"), "no row")
 
+    def test_rooms_include_what_stands_below_them(self):
+        above = {"src/engine/peer.h": '#include "engine/links/link.h"\n', "src/engine/all.h": '#include "engine/peer.h"\n',
+                 "src/engine/plain.h": '#include "engine/also.h"\n', "src/engine/also.h": ""}
+        self.accepts(layers.check, self.include("src/engine/links/a.cc", "engine/links/b.h"))
+        self.accepts(layers.check, self.include("src/engine/links/a.cc", "engine/plain.h", **above))
+        self.accepts(layers.check, self.include("src/engine/transfers/a.cc", "engine/links/link.h"))
+        self.accepts(layers.check, self.include("src/collectives/gpu/a.cc", "collectives/gpu/device/b.h"))
+        self.accepts(layers.check, self.include("src/engine/a.cc", "engine/all.h", **above))
+        self.refuses(layers.check, self.include("src/engine/links/a.cc", "engine/transfers/b.h"), "src/engine/links may include of")
+        self.refuses(layers.check, self.include("src/collectives/gpu/device/a.cc", "collectives/gpu/b.h"), "gpu/device may")
+        self.refuses(layers.check, self.include("src/engine/links/a.cc", "engine/peer.h", **above), "stands below peer.h")
+        self.refuses(layers.check, self.include("src/engine/links/a.cc", "engine/all.h", **above), "stands below all.h")
+        self.refuses(layers.check, self.include("src/engine/attic/a.cc", "engine/links/b.h"), "has no room attic")
+        gone = self.problems(layers.check, {"src/CMakeLists.txt": ""})
+        self.assertEqual(len(gone), sum(map(len, layers.TO_BE_CUT.values())), gone)
+
     def test_users_see_public_headers_only(self):
         self.refuses(layers.check, self.include("tools/a.cc", "engine/worker.h"), "only fairway/")
-        self.accepts(layers.check, self.include("tools/topo_files.cc", "topology/load.h"))
-        self.refuses(layers.check, self.include("tools/topo_files.cc", "engine/worker.h"), "only fairway/")
+        self.accepts(layers.check, self.include("tools/topo/files.cc", "topology/load.h"))
+        self.refuses(layers.check, self.include("tools/topo/files.cc", "engine/worker.h"), "only fairway/")
+        self.accepts(layers.check, self.include("tools/topo/files.cc", "a/b.h", **{"tools/a/b.h": ""}))
+        self.accepts(layers.check, self.include("tools/bench/collectives/nccl.h", "collectives/nccl/library.h"))
+        self.refuses(layers.check, self.include("tools/bench/collectives/gpu.h", "collectives/nccl/library.h"), "only fairway/")
         self.refuses(layers.check, self.include("bench/topo_files.cc", "topology/load.h"), "only fairway/")
         self.refuses(layers.check, self.include("bench/a.cc", "fairway/missing.h"), "no such public header")
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/choose.h"
+#include "collectives/host/choose.h"
 #include "group_values.h"
 
 namespace fairway::tool::soak::groups {

@@ -11,12 +11,12 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
-#include "bench_rows.h"
+#include "arguments.h"
+#include "bench/rows.h"
 #include "command.h"
 #include "group_lead.h"
 #include "help.h"
 #include "interrupt.h"
-#include "words.h"
 
 namespace fairway::tool::soak::groups {
 namespace {

@@ -7,8 +7,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "bench_gpu.h"
-#include "bench_rows.h"
+#include "arguments.h"
+#include "bench/gpu.h"
+#include "bench/rows.h"
 #include "command.h"
 #include "group_soak.h"
 #include "help.h"
@@ -17,7 +18,6 @@
 #include "rdma_flags.h"
 #include "soak_lead.h"
 #include "soak_totals.h"
-#include "words.h"
 
 namespace fairway::tool {
 namespace soak {

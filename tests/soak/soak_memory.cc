@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "bench_pattern.h"
+#include "bench/pattern.h"
 
 namespace fairway::tool::soak {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench_memory.h"
+#include "bench/memory.h"
 #include "soak_plan.h"
 
 namespace fairway::tool::soak {

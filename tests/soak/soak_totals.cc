@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "bench.h"
-#include "bench_rows.h"
+#include "bench/bench.h"
+#include "bench/rows.h"
 #include "command.h"
 
 namespace fairway::tool::soak {

@@ -3,7 +3,7 @@
 
 #include "doctor/nccl_settings.h"
 #include "doctor/rules/common.h"
-#include "render/words.h"
+#include "render/phrases.h"
 
 // NVLink between GPUs, and the fabric of NVSwitches.
 namespace fairway::doctor {

@@ -1,7 +1,7 @@
 #include <map>
 
 #include "doctor/rules/common.h"
-#include "render/words.h"
+#include "render/phrases.h"
 
 // What tools for links say of them: mlxlink of one, iblinkinfo and ibnetdiscover of a whole fabric.
 namespace fairway::doctor {

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "collectives/choose.h"
-#include "collectives/schedule.h"
+#include "collectives/host/choose.h"
+#include "collectives/host/schedule.h"
 #include "sim/group_measure.h"
 
 // Communicators of many ranks in virtual time: the same engines, control and collectives as anywhere else, each rank on

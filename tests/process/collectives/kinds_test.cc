@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/choose.h"
 #include "collectives/halves.h"
+#include "collectives/host/choose.h"
 #include "process/collectives/combining.h"
 #include "process/collectives/group.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/choose.h"
+#include "collectives/host/choose.h"
 #include "process/collectives/case.h"
 #include "process/collectives/group.h"
 #include "support/sanitized.h"

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/choose.h"
-#include "collectives/reduce.h"
+#include "collectives/host/choose.h"
+#include "collectives/host/reduce.h"
 #include "process/collectives/case.h"
 #include "process/collectives/group.h"
 #include "support/sanitized.h"

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/choose.h"
+#include "collectives/host/choose.h"
 #include "process/collectives/combining.h"
 #include "process/collectives/group.h"
 #include "support/sanitized.h"

@@ -10,8 +10,8 @@
 
 #include "fairway/collectives.h"
 
-#include "collectives/choose.h"
-#include "collectives/schedule.h"
+#include "collectives/host/choose.h"
+#include "collectives/host/schedule.h"
 
 // The sizes at which a communicator takes another algorithm, or has a message more.
 namespace fairway {

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "collectives/progress.h"
+#include "collectives/job/progress.h"
 #include "process/collectives/group.h"
 #include "sys/own_folder.h"
 

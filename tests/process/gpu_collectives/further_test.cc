@@ -3,7 +3,7 @@
 #include <numeric>
 #include <random>
 
-#include "collectives/gpu_plan.h"
+#include "collectives/gpu/plan.h"
 #include "process/gpu_collectives/tries.h"
 
 // What the further kernels do, beside the same on host memory: bits of sums, and all_to_allv of any counts.

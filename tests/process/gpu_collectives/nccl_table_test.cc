@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "collectives/way_table.h"
+#include "collectives/nccl/way_table.h"
 #include "process/gpu_collectives/nccl_rank.h"
 
 // The table of a machine is measured, kept, and decides who does an operation; one that cannot be used is ignored with

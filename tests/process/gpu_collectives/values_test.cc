@@ -1,7 +1,7 @@
 #include <cstdlib>
 #include <initializer_list>
 
-#include "collectives/gpu_plan.h"
+#include "collectives/gpu/plan.h"
 #include "process/gpu_collectives/tries.h"
 
 // Every value of operations on GPU memory, around each place where another way is taken.

@@ -1,6 +1,6 @@
-#include "bench_cores.h"
-
 #include <gtest/gtest.h>
+
+#include "bench/cores.h"
 
 namespace fairway::tool::bench {
 namespace {

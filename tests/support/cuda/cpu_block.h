@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <thread>
 
-#include "collectives/gpu_call.h"
+#include "collectives/gpu/device/call.h"
 
 namespace fairway::support {
 
-// A CPU in a GPU's place, for src/collectives/gpu_channel.h: a block of one lane.
+// A CPU in a GPU's place, for src/collectives/gpu/device/channel.h: a block of one lane.
 struct CpuBlock {
   static constexpr std::uint32_t kLooksPerQuestion = 16;
 

@@ -3,13 +3,13 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/gpu_further.h"
-#include "collectives/gpu_reading.h"
+#include "collectives/gpu/device/further.h"
+#include "collectives/gpu/device/reading.h"
 #include "support/cuda/cpu_block.h"
 #include "support/cuda/kernels.h"
 #include "support/cuda/memory.h"
 
-// The kernels of src/collectives/gpu_kernels.cu: the same code, with one lane, its blocks one after the other.
+// The kernels of src/collectives/gpu/device/kernels.cu: the same code, with one lane, its blocks one after the other.
 namespace standin {
 namespace {
 

@@ -1,4 +1,4 @@
-#include "collectives/blame.h"
+#include "collectives/host/blame.h"
 
 #include <gtest/gtest.h>
 

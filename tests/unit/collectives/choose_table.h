@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "collectives/choose.h"
+#include "collectives/host/choose.h"
 
 // The table of docs/collective-algorithms.md that says which algorithm is taken from how many bytes on.
 namespace fairway::collectives {

@@ -1,4 +1,4 @@
-#include "collectives/choose.h"
+#include "collectives/host/choose.h"
 
 #include <fstream>
 #include <set>

@@ -1,4 +1,4 @@
-#include "collectives/crowd.h"
+#include "collectives/host/crowd.h"
 
 #include <atomic>
 

@@ -1,13 +1,12 @@
-#include "collectives/gpu_plan.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "collectives/gpu_slots.h"
-#include "collectives/gpu_work.h"
+#include "collectives/gpu/device/slots.h"
+#include "collectives/gpu/device/work.h"
+#include "collectives/gpu/plan.h"
 
 namespace fairway::collectives::gpu {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/gpu_plan.h"
-#include "collectives/gpu_work.h"
+#include "collectives/gpu/device/work.h"
+#include "collectives/gpu/plan.h"
 #include "support/cuda/cpu_block.h"
 
 // The blocks of a call, run by threads on memory of the host.

@@ -1,6 +1,6 @@
-#include "collectives/host_table.h"
-
 #include <gtest/gtest.h>
+
+#include "collectives/host/table.h"
 
 namespace fairway::collectives {
 namespace {

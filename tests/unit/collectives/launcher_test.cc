@@ -1,4 +1,4 @@
-#include "collectives/launcher.h"
+#include "collectives/job/launcher.h"
 
 #include <optional>
 #include <string>

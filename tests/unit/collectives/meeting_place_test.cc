@@ -1,4 +1,4 @@
-#include "collectives/meeting_place.h"
+#include "collectives/job/meeting_place.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "collectives/launcher.h"
+#include "collectives/job/launcher.h"
 #include "sys/own_folder.h"
 
 // The folder in which ranks of one host meet.

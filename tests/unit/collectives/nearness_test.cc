@@ -1,4 +1,4 @@
-#include "collectives/nearness.h"
+#include "collectives/host/nearness.h"
 
 #include <string>
 #include <vector>

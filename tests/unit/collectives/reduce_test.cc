@@ -1,4 +1,4 @@
-#include "collectives/reduce.h"
+#include "collectives/host/reduce.h"
 
 #include <algorithm>
 #include <cmath>

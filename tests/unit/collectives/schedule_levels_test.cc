@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "collectives/choose.h"
-#include "collectives/schedule.h"
-#include "collectives/schedule_order.h"
+#include "collectives/host/choose.h"
+#include "collectives/host/schedule.h"
+#include "collectives/host/schedule_order.h"
 #include "support/sanitized.h"
 #include "unit/collectives/schedule_model.h"
 

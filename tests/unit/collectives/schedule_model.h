@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/schedule_order.h"
+#include "collectives/host/schedule_order.h"
 
 namespace fairway::collectives {
 

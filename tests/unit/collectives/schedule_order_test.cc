@@ -1,4 +1,4 @@
-#include "collectives/schedule_order.h"
+#include "collectives/host/schedule_order.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "collectives/choose.h"
-#include "collectives/nearness.h"
+#include "collectives/host/choose.h"
+#include "collectives/host/nearness.h"
 #include "unit/collectives/schedule_model.h"
 
 // Ranks that a launcher has dealt over hosts and NUMA nodes like cards: rings and trees go along hosts all the same.

@@ -1,10 +1,10 @@
-#include "collectives/schedule.h"
+#include "collectives/host/schedule.h"
 
 #include <bit>
 
 #include <gtest/gtest.h>
 
-#include "collectives/choose.h"
+#include "collectives/host/choose.h"
 #include "support/sanitized.h"
 #include "unit/collectives/schedule_model.h"
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "collectives/choose.h"
-#include "collectives/schedule.h"
+#include "collectives/host/choose.h"
+#include "collectives/host/schedule.h"
 
 namespace fairway::collectives {
 

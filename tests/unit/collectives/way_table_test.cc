@@ -1,4 +1,4 @@
-#include "collectives/way_table.h"
+#include "collectives/nccl/way_table.h"
 
 #include <gtest/gtest.h>
 

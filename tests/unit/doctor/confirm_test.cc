@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "doctor.h"
+#include "doctor/doctor.h"
 #include "unit/doctor/server.h"
 
 namespace fairway::tool {

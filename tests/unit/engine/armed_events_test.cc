@@ -1,4 +1,4 @@
-#include "engine/armed_events.h"
+#include "engine/messages/armed_events.h"
 
 #include <gtest/gtest.h>
 

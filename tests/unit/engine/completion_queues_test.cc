@@ -1,4 +1,4 @@
-#include "engine/completion_queues.h"
+#include "engine/transfers/completion_queues.h"
 
 #include <algorithm>
 #include <array>

@@ -1,11 +1,11 @@
-#include "engine/counter_spaces.h"
+#include "engine/messages/counter_spaces.h"
 
 #include <array>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "engine/notify.h"
+#include "engine/messages/notify.h"
 #include "two_engines.h"
 
 namespace fairway {

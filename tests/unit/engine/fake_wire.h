@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/runtime.h"
-#include "engine/link.h"
+#include "engine/links/link.h"
 #include "transport/transport.h"
 
 namespace fairway::engine {

@@ -1,5 +1,4 @@
-#include "engine/link_rates.h"
-
+#include "engine/links/rates.h"
 #include "one_link.h"
 #include "unit/predict/machines.h"
 

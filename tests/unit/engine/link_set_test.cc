@@ -1,4 +1,4 @@
-#include "engine/link_set.h"
+#include "engine/links/link_set.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,7 +1,6 @@
-#include "engine/message_matcher.h"
-
 #include <gtest/gtest.h>
 
+#include "engine/messages/matcher.h"
 #include "message_sides.h"
 
 namespace fairway::engine {

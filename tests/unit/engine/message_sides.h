@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/message_matcher.h"
+#include "engine/messages/matcher.h"
 #include "fake_peer.h"
 
 namespace fairway::engine {

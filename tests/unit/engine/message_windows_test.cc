@@ -1,5 +1,4 @@
-#include "engine/message_windows.h"
-
+#include "engine/messages/windows.h"
 #include "one_link.h"
 
 namespace fairway::engine {

@@ -1,4 +1,4 @@
-#include "engine/notifier.h"
+#include "engine/messages/notifier.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/notify.h"
+#include "engine/messages/notify.h"
 
 #include <barrier>
 #include <memory>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/polled_counts.h"
+#include "engine/messages/polled_counts.h"
 
 namespace fairway::engine {
 namespace {

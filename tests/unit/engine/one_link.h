@@ -7,11 +7,11 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/link_rates.h"
-#include "engine/outbox.h"
-#include "engine/record_sender.h"
-#include "engine/routes.h"
-#include "engine/short_path.h"
+#include "engine/links/outbox.h"
+#include "engine/links/rates.h"
+#include "engine/links/routes.h"
+#include "engine/messages/record_sender.h"
+#include "engine/transfers/short_path.h"
 #include "fake_peer.h"
 #include "fake_wire.h"
 

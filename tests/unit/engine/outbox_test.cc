@@ -1,4 +1,4 @@
-#include "engine/outbox.h"
+#include "engine/links/outbox.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/peer_clock.h"
+#include "engine/links/peer_clock.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/record_codec.h"
+#include "engine/messages/record_codec.h"
 
 #include <array>
 #include <string>

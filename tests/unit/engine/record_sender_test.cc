@@ -1,4 +1,4 @@
-#include "engine/record_sender.h"
+#include "engine/messages/record_sender.h"
 
 #include "one_link.h"
 #include "quick_wire.h"

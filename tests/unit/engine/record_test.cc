@@ -1,4 +1,4 @@
-#include "engine/record.h"
+#include "engine/messages/record.h"
 
 #include <deque>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/record_codec.h"
+#include "engine/messages/record_codec.h"
 #include "sim/random.h"
 
 namespace fairway::engine {

@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/links/scratch_memory.h"
 #include "engine/region_removals.h"
 #include "engine/remote_regions.h"
-#include "engine/scratch_memory.h"
 
 namespace fairway::engine {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/route.h"
+#include "engine/links/route.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "engine/routes.h"
+#include "engine/links/routes.h"
 
 #include "one_link.h"
 

@@ -1,4 +1,4 @@
-#include "engine/short_path.h"
+#include "engine/transfers/short_path.h"
 
 #include "quick_wire.h"
 #include "transferring.h"

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/staging_server.h"
+#include "engine/staging/server.h"
 #include "fake_peer.h"
 
 namespace fairway::engine {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/staging_client.h"
+#include "engine/staging/client.h"
 #include "staging_side.h"
 
 // StagingClient on one side, StagingServer on the other, records between them, and links that are a memcpy.

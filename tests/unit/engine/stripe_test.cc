@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/route.h"
+#include "engine/links/route.h"
 #include "links.h"
 #include "sim/random.h"
 

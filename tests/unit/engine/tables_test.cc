@@ -5,11 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/links/slice_table.h"
 #include "engine/peer_events.h"
 #include "engine/ready_list.h"
-#include "engine/slice_table.h"
 #include "engine/timer_heap.h"
-#include "engine/transfer.h"
+#include "engine/transfers/transfer.h"
 
 namespace fairway::engine {
 namespace {

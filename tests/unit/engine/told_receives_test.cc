@@ -1,8 +1,8 @@
-#include "engine/told_receives.h"
+#include "engine/messages/told_receives.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/record.h"
+#include "engine/messages/record.h"
 
 namespace fairway::engine {
 namespace {

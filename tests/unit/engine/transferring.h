@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/transfers.h"
+#include "engine/transfers/transfers.h"
 #include "one_link.h"
 
 namespace fairway::engine {

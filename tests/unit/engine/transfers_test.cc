@@ -1,4 +1,4 @@
-#include "engine/transfers.h"
+#include "engine/transfers/transfers.h"
 
 #include <algorithm>
 

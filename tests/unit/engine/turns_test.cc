@@ -1,4 +1,4 @@
-#include "engine/turns.h"
+#include "engine/transfers/turns.h"
 
 #include <map>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "engine/unexpected_messages.h"
+#include "engine/messages/unexpected_messages.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/waiting_receives.h"
+#include "engine/messages/waiting_receives.h"
 
 #include <gtest/gtest.h>
 

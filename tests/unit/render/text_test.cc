@@ -6,10 +6,10 @@
 #include "render/json.h"
 #include "render/matrix.h"
 #include "render/outline.h"
+#include "render/phrases.h"
 #include "render/reports.h"
 #include "render/summary.h"
 #include "render/tree_text.h"
-#include "render/words.h"
 #include "render_support.h"
 
 namespace fairway::render {

@@ -1,0 +1,174 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "fairway/collectives.h"
+
+#include "collectives/gpu/device/call.h"
+
+// Where things lie in the ranks' scratch memory, and how an operation goes. Pure: every rank comes to the same answer,
+// because all make the same calls in the same order on streams of the same pattern.
+namespace fairway::collectives::gpu {
+
+struct Range {
+  std::uint64_t begin = 0, bytes = 0;
+};
+// The scratch memory of a rank. Below 16 MiB for any number of ranks, and 8.4 more with messages.
+struct Layout {
+  static constexpr std::uint32_t kPlaces = 32, kWidePlaces = 6;  // the first are wide: most programs use few
+  // Of messages: places of each pair and direction, of which the first is wide; and those of all pairs of ranks.
+  static constexpr std::uint32_t kMessagePlaces = 6, kMessageHeads = kMostRanks * kMostRanks * kMessagePlaces;
+
+  // What ranks tell of: places, and of each rank the places of its messages.
+  static constexpr std::uint32_t kTolds = 128;
+
+  std::uint32_t size = 1;    // ranks
+  std::uint64_t own_at = 0;  // what each place has for itself, for lines or units
+  std::uint32_t unit_count = 0;
+  Area area = {};  // for pieces, or for lines
+  std::uint64_t phases_at = 0;
+  std::uint64_t sizes_at = 0, slots_at = 0, heads_at = 0, heard_at = 0, messages_at = 0;
+  std::uint64_t bytes = 0;
+
+  [[nodiscard]] static std::uint64_t place_at(std::uint32_t place) { return kScratchHead + place * kPlaceHead; }
+  [[nodiscard]] std::uint64_t phases_of(std::uint32_t place) const { return phases_at + place * sizeof(PhaseHead); }
+  [[nodiscard]] std::uint64_t sizes_of(std::uint32_t place) const { return sizes_at + place * sizeof(SizesHead); }
+  // Where further kernels have rows. By units it is apart from the other kernels' units, whose places turn by
+  // themselves.
+  [[nodiscard]] Range slots_of(std::uint32_t place, bool by_lines) const {
+    if (by_lines) return {own_of(place), own_bytes(place)};
+    if (is_wide(place)) return {own_of(place) + kOwnBytes, kWideBytes - kOwnBytes};
+    return {slots_at + (place - kWidePlaces) * kSlotBytes, kSlotBytes};
+  }
+  // Of messages from one rank to another: the number of a place of theirs, its head, and what lies there of the two.
+  [[nodiscard]] static std::uint32_t message_id(std::uint32_t from, std::uint32_t to, std::uint32_t place) {
+    return (from * kMostRanks + to) * kMessagePlaces + place;
+  }
+  // Which of `from` and `to` tells of it as which: of its own and another one's messages.
+  [[nodiscard]] static std::uint32_t told_of(std::uint32_t rank, std::uint32_t from, std::uint32_t to,
+                                             std::uint32_t place) {
+    const std::uint32_t other = rank == from ? to : from, nth = other < rank ? other : other - 1;
+    return kPlaces + ((rank == from ? 0 : kMostRanks - 1) + nth) * kMessagePlaces + place;
+  }
+  [[nodiscard]] std::uint64_t head_of(std::uint32_t id) const { return heads_at + id * kPlaceHead; }
+  [[nodiscard]] std::uint64_t heard_of(std::uint32_t from, std::uint32_t to, std::uint32_t place) const;  // at `from`
+  [[nodiscard]] Range message_of(std::uint32_t from, std::uint32_t to, std::uint32_t place) const;        // at `to`
+  [[nodiscard]] static bool is_wide(std::uint32_t place) { return place < kWidePlaces; }
+  [[nodiscard]] static std::uint64_t own_bytes(std::uint32_t place) { return is_wide(place) ? kWideBytes : kOwnBytes; }
+  [[nodiscard]] std::uint64_t own_of(std::uint32_t place) const {
+    const std::uint32_t wide = std::min(place, kWidePlaces);
+    return own_at + wide * kWideBytes + (place - wide) * kOwnBytes;
+  }
+
+ private:
+  static constexpr std::uint64_t kWideBytes = 560U << 10, kOwnBytes = 144U << 10, kSlotBytes = 32U << 10;
+};
+// `messages`: with room for those.
+Layout layout_of(int size, bool messages);
+
+// A stream, or a stream in one capture: operations of different ones may run at the same time, so they share no place.
+// The driver never uses a number of either again. Within a capture `stream` is the handle; capture 0: none.
+struct Source {
+  std::uint64_t stream = 0, capture = 0;
+  static constexpr std::uint64_t kAnyCapture = ~std::uint64_t{0};  // of that stream: where graphs take turns
+  bool operator==(const Source&) const = default;
+};
+
+// Which places are taken, in the order of the first calls. One of a capture stays with it for as long as the
+// communicator lives: nobody tells when a graph is launched for the last time. A stream's is taken over once there is
+// no other: from the stream that was not used for longest, of those whose last operation can be waited for, which is
+// so once has_end() was called. Every rank whose calls come in the same order comes to the same one.
+class Places {
+ public:
+  // `few`: with up to so many nobody records ends.
+  explicit Places(std::uint32_t most = Layout::kPlaces, std::uint32_t few = 8) : most_(most), few_(few) {}
+  struct Found {
+    int place = -1;         // -1: all are taken, none can be had
+    bool after = false;     // of another stream until now: what is enqueued waits for that one's end
+    std::uint64_t nth = 0;  // of all to whom a place was given, its owner; who comes again counts again
+  };
+  Found place_of(const Source& source);
+  [[nodiscard]] std::uint32_t most() const { return most_; }
+  // Whether there are so many that who enqueues a stream's operation records its end. Programs with few streams, whose
+  // operations that would make longer, never do.
+  [[nodiscard]] bool need_ends() const { return taken_.size() > few_; }
+  [[nodiscard]] std::optional<std::size_t> find(const Source& source) const;
+  void has_end(std::size_t place) { taken_[place].has_end = true; }  // its newest operation, of a stream
+
+ private:
+  struct Taken {
+    Source source;
+    std::uint64_t nth = 0;
+    std::uint64_t used = 0;  // by which of all calls
+    bool has_end = false;
+  };
+  std::uint32_t most_, few_;
+  std::uint64_t calls_ = 0, given_ = 0;
+  std::vector<Taken> taken_;
+};
+
+// How the bytes go. `block_bytes`: of Collective::count elements.
+struct Route {
+  Way way = Way::one_shot;
+  bool wants_area = false;
+  std::uint32_t blocks = 1;
+  std::uint32_t threads = 32;    // of a block
+  std::uint64_t part_bytes = 0;  // of two_shot by lines: Call::part_bytes
+  Lines lines = {};              // without the area; `at` is left out
+  Lines area_lines = {};         // with it; rounds 0: by pieces
+};
+// `place`: of the stream or capture. `by_lines`: all ranks reach each other by links that keep lines whole.
+Route route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, Algorithm asked,
+               bool by_lines);
+
+// The same of a further kernel. `block_bytes`: of the largest block; `sized`: that no rank knows.
+Route further_route_of(const Layout& layout, std::uint32_t place, Work work, std::uint64_t block_bytes, bool sized,
+                       Algorithm asked, bool by_lines);
+// Messages of a kernel among so many ranks: to half of them, and from them.
+constexpr std::uint32_t messages_at_once(std::uint32_t size) {
+  return 2 * ((size + 1) / 2);
+}
+// And of a message among `size` ranks. Its rows lie in message_of(), which is `memory`.
+Route message_route_of(std::uint32_t size, const Range& memory, std::uint64_t bytes, bool by_lines);
+
+// How an operation goes whose memory the other ranks read where it is.
+struct ReadRoute {
+  std::uint32_t blocks = 1;      // of the kernel that combines
+  std::uint64_t part_bytes = 0;  // of each rank's part of all_reduce; of a chunk of a broadcast
+  std::uint32_t chunks = 1;      // of a broadcast
+};
+// None: few bytes, for which the other ways take less time.
+// `from`: bytes that a rank gets, 0: as measured.
+std::optional<ReadRoute> read_route_of(std::uint32_t size, Work work, std::uint64_t block_bytes,
+                                       std::uint64_t from = 0);
+// Part `part`, from 0, of so many bytes: each is `part_bytes` long, the last ones less.
+Range nth_part(std::uint64_t bytes, std::uint64_t part_bytes, std::uint64_t part);
+
+// Of so many bytes that a rank gets, they are read where they are: in all_reduce between two, in broadcast, in
+// reduce_scatter, in the others. Measured between two GPUs and among four (docs/collective-figures.md).
+inline constexpr std::uint64_t kWholeByReading = 96U << 20, kReducedByReading = 24U << 20, kMovedByReading = 48U << 20;
+// Of more bytes to all other ranks together, the area is used. Where there are lines, a wide place has room for more.
+// Chosen from a few runs on two GPUs, not searched for (docs/collective-algorithms.md).
+inline constexpr std::uint64_t kMostByUnits = 96U << 10, kMostByLines = 160U << 10, kMostByWideLines = 256U << 10;
+// Of more than that a broadcast among more than two goes in two steps.
+inline constexpr std::uint64_t kBroadcastAtOnce = 2U << 20;
+
+// From and to whom a message is, of a place as reports and the progress of ranks name it. None: it is no message's.
+struct MessageEnds {
+  int from = 0, to = 0;
+};
+std::optional<MessageEnds> message_ends(std::uint32_t place);
+
+// What kernels do of that collective.
+Work work_of(CollectiveKind kind);
+// Whether they combine elements.
+inline bool combines(Work work) {
+  return work == Work::reduce_to_all || work == Work::reduce_to_each || work == Work::reduce_to_root;
+}
+// Whether further kernels do it: no others have it.
+bool is_further(const Collective& call);
+
+}  // namespace fairway::collectives::gpu

@@ -1,0 +1,113 @@
+#include "engine/messages/arrivals.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace fairway::engine {
+namespace {
+
+constexpr std::uint64_t kMostNotifications = 8192;
+
+std::uint32_t shared_by_peers(const EngineOptions& options) {
+  return static_cast<std::uint32_t>(
+      std::min(std::uint64_t{options.max_peers} * options.notifications_per_peer, kMostNotifications));
+}
+
+}  // namespace
+
+Arrivals::Arrivals(const EngineOptions& options, const Workers& workers, Waiting& waiting)
+    : workers_(workers),
+      waiting_(waiting),
+      spaces_(options.max_counters, NotificationQueue::room(options.max_peers, shared_by_peers(options))),
+      notifications_(options.max_peers, shared_by_peers(options), &spaces_),
+      counters_(options.max_counters, &spaces_),
+      polled_(options.max_peers) {}
+
+void Arrivals::return_credits(PeerId peer) {
+  const auto total = polled_.of(peer);
+  if (!total) return;
+  Worker& worker = workers_.owner_of(peer.slot);
+  // Usually only a count, which this thread can store itself. A command in the worker's queue would keep the small
+  // write that often answers a notification from completing within its call (Worker::complete_now).
+  bool noted = false, more = false;
+  const auto note = [&] {
+    if (worker.is_closed()) return;
+    noted = true;
+    Peer* const owner = worker.peer_of(peer);
+    if (owner == nullptr) return;
+    owner->notifier().consumed(*total);
+    more = owner->transfers().has_work();
+  };
+  (void)(waiting_.by_caller() ? waiting_.in_their_place(note) : worker.in_its_place(note));
+  if (more) worker.wake();
+  if (noted) return;
+  worker.post([peer, total = *total](Worker& by) {
+    if (Peer* owner = by.peer_of(peer)) owner->notifier().consumed(total);
+  });
+}
+
+template <class Pop>
+std::size_t Arrivals::take(std::span<Notification> notifications, const Pop& pop) {
+  std::size_t count = 0;
+  PeerId last;
+  while (count < notifications.size() && pop(notifications[count])) {
+    const PeerId peer = notifications[count++].peer;
+    if (!polled_.add(peer)) notifications_.give_back(1);  // the peer is gone: its slot is free
+    if (last && last != peer) return_credits(last);
+    last = peer;
+  }
+  if (last) return_credits(last);
+  return count;
+}
+
+std::size_t Arrivals::poll(std::span<Notification> notifications) {
+  (void)waiting_.drive_before_poll(!notifications.empty() && !notifications_.empty());
+  const std::size_t count = take(notifications, [this](Notification& next) { return notifications_.pop(next); });
+  if (count == 0) waiting_.settle();
+  return count;
+}
+
+std::size_t Arrivals::poll(CounterSpaceId id, std::span<Notification> notifications) {
+  CounterSpaces::Space* const space = spaces_.find(id);
+  if (space == nullptr) return 0;
+  (void)waiting_.drive_before_poll(!notifications.empty() && CounterSpaces::has_events(*space));
+  const std::size_t count = take(notifications, [&](Notification& next) { return spaces_.pop(*space, id, next); });
+  if (count == 0) waiting_.settle();
+  return count;
+}
+
+Status Arrivals::release_counters(CounterSpaceId id) {
+  auto space = spaces_.retire(id);
+  if (!space) return space.status();
+  workers_.call_all([](Worker&) {});  // none is about to put something there any more
+  std::array<Notification, 1> left;
+  while (take(left, [&](Notification& next) { return spaces_.pop_left(**space, next); }) > 0) {
+  }
+  spaces_.free(**space);
+  waiting_.notice();
+  return {};
+}
+
+Status Arrivals::wait(Timeout timeout) {
+  return waiting_.wait_for(timeout, "no notification came in time", [&] { return !notifications_.empty(); });
+}
+
+Status Arrivals::wait(CounterSpaceId id, Timeout timeout) {
+  const CounterSpaces::Space* const space = spaces_.find(id);
+  const auto gone = [&] { return spaces_.find(id) != space || space == nullptr; };
+  const Status waited = waiting_.wait_for(timeout, "no notification came in time",
+                                          [&] { return gone() || CounterSpaces::has_events(*space); });
+  return gone() ? Status(ErrorCode::not_found, "no such counter space, or it was released") : waited;
+}
+
+Status Arrivals::wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout) {
+  const bool came = waiting_.wait_until(waiting_.deadline(timeout),
+                                        [&] { return counter(immediate) >= at_least || waiting_.closed(); });
+  if (counter(immediate) >= at_least) return {};
+  if (came) return {ErrorCode::closed, "the engine is closed"};
+  return {ErrorCode::timed_out, "counter " + std::to_string(immediate) + " stands at " +
+                                    std::to_string(counter(immediate)) + " of " + std::to_string(at_least)};
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/local_regions.h"
+#include "engine/transfers/transfer.h"
+#include "transport/copier.h"
+
+// Staging: bytes that no link takes because one end is device memory go through pinned host memory of the engines, slot
+// by slot. The engine that owns the device memory copies between it and one of its slots. An internal transfer moves
+// the bytes between slots, or between a slot and host memory at the other end.
+// docs/decisions/device-memory-is-staged-by-the-engines.md says why.
+namespace fairway::engine {
+
+inline constexpr std::uint64_t kSlotBytes = 512 * 1024;  // large enough that the driver calls for a slot cost little
+inline constexpr std::uint32_t kSlots = 8;               // of a staging buffer: some move while others are copied
+inline constexpr std::uint64_t kStagingBytes = kSlots * kSlotBytes;
+inline constexpr std::uint32_t kChunks = 16;              // of a worker at once, over all its transfers
+inline constexpr std::uint32_t kAllChunks = 2 * kChunks;  // with those of chunks whose own transfer has to be staged
+inline constexpr std::uint64_t kUrgentBytes = 16 * 1024;  // copies of no more pass others
+inline constexpr std::uint8_t kInPlace = 0xff;            // no slot: links reach the memory itself
+
+// A set of slots, by bit.
+class SlotSet {
+ public:
+  [[nodiscard]] bool empty() const { return bits_ == 0; }
+  [[nodiscard]] bool has(std::uint8_t slot) const { return (bits_ >> slot & 1) != 0; }
+  void add(std::uint8_t slot) { bits_ = static_cast<std::uint8_t>(bits_ | 1u << slot); }
+  void remove(std::uint8_t slot) { bits_ = static_cast<std::uint8_t>(bits_ & ~(1u << slot)); }
+  // One that is in neither; kInPlace: there is none.
+  [[nodiscard]] static std::uint8_t outside(SlotSet a, SlotSet b) {
+    for (std::uint8_t slot = 0; slot < kSlots; ++slot)
+      if (!a.has(slot) && !b.has(slot)) return slot;
+    return kInPlace;
+  }
+
+ private:
+  std::uint8_t bits_ = 0;
+};
+
+struct StagedPart {
+  std::uint64_t local = 0, remote = 0, length = 0;  // offsets in the two regions
+};
+
+struct StagedChunk;
+
+// Whose transfer a chunk is part of.
+class ChunkOwner {
+ public:
+  // In each step of the worker, while the chunk is being copied. True: a device has the copies.
+  virtual bool proceed(StagedChunk& chunk) = 0;
+
+ protected:
+  ~ChunkOwner() = default;
+};
+
+// A slotful of a transfer, at its initiator.
+struct StagedChunk {
+  enum class State : std::uint8_t {
+    free,
+    copying,    // between the local memory and the slot here
+    moving,     // by a transfer of the engine's own
+    asked,      // the peer copies between its slot and its memory
+    abandoned,  // asked, but the transfer has ended meanwhile: the peer's slot is not free before its answer
+  };
+  State state = State::free;
+  bool queued = false;  // the device has the copies
+  bool outwards = true;
+  std::uint8_t here = kInPlace, there = kInPlace;
+  ChunkOwner* owner = nullptr;
+  std::uint32_t transfer = kNoSlot;
+  std::uint32_t inner = kNoSlot;  // the transfer of the engine's own: always the same
+  RegionId local;
+  RemoteRegionId remote;
+  std::uint64_t bytes = 0;
+  std::vector<StagedPart> parts;
+  std::vector<Extent> extents;  // of the inner transfer's layout
+  transport::Copier::Ticket ticket;
+};
+
+// A worker's resources for staging, shared by all its peers: chunks, and a staging buffer of its own. Allocated with
+// the first staged transfer. Owner: the worker.
+class StagingPool {
+ public:
+  struct Parts {
+    transport::Copier* copier = nullptr;  // null: no transport in use copies a device's memory
+    LocalRegions& locals;
+    std::uint32_t first_inner = 0;  // of the kAllChunks slots of the transfer table that move chunks
+    std::function<void()> again;    // there is more to do in this step or the next
+  };
+  explicit StagingPool(Parts parts) : parts_(std::move(parts)) {}
+
+  [[nodiscard]] transport::Copier* copier() const { return parts_.copier; }
+  void again() const { parts_.again(); }
+
+  // ---- chunks ----
+  // Null: none is free. `for_inner`: of a chunk's own transfer; those wait for nobody but links of host memory.
+  StagedChunk* free_chunk(bool for_inner);
+  [[nodiscard]] std::span<StagedChunk> chunks() { return chunks_; }
+  StagedChunk& operator[](std::uint32_t chunk) { return chunks_[chunk]; }
+  [[nodiscard]] std::uint32_t index_of(const StagedChunk& chunk) const {
+    return static_cast<std::uint32_t>(&chunk - chunks_.data());
+  }
+
+  // ---- this side's slots ----
+  // kInPlace: none is free now or, if `why` is set, never will be.
+  std::uint8_t take_slot(Status& why);
+  void give_back(std::uint8_t slot);
+  [[nodiscard]] std::byte* address(std::uint8_t slot) const { return buffer_->memory.address() + slot * kSlotBytes; }
+  [[nodiscard]] RegionId region() const { return region_; }  // of which the slots are parts
+  [[nodiscard]] std::string why_slow() const;                // empty: copies are as fast as they can be
+
+  // A staging buffer as a region of this worker.
+  Result<RegionId> add_region(const transport::Copier::StagingBuffer& buffer, Access access);
+  // Keeps memory that may still be accessed, until the engine closes.
+  void keep(std::shared_ptr<transport::Copier::StagingBuffer> buffer) { kept_.push_back(std::move(buffer)); }
+
+  // ---- what is looked after in each step of the worker: copies, and peers that wait for a lease ----
+  void watch() { ++watched_; }
+  void unwatch() { --watched_; }
+  [[nodiscard]] bool has_work() const { return watched_ > 0; }
+
+ private:
+  const Parts parts_;
+  std::uint32_t watched_ = 0;
+  SlotSet used_;
+  std::vector<StagedChunk> chunks_;
+  std::shared_ptr<transport::Copier::StagingBuffer> buffer_;
+  RegionId region_;  // that
+  std::vector<std::shared_ptr<transport::Copier::StagingBuffer>> kept_;
+};
+
+}  // namespace fairway::engine

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "engine/links/slice_table.h"
+#include "engine/peer_context.h"
+#include "engine/remote_regions.h"
+#include "engine/staging/device_operations.h"
+
+namespace fairway::engine {
+
+// Requests to the peer's engine, for what links cannot do: put and get in place of write and read, atomics by the
+// target's CPU, flush, checksum, signal. A request is a record. The reply repeats its token and serial, so a reply that
+// comes after the transfer has ended is recognised and dropped. Owner: the peer's worker.
+class RemoteRequests {
+ public:
+  static constexpr std::uint32_t kMost = 32;  // outstanding
+  struct Parts {
+    SliceTable& slices;
+    RemoteRegions& remotes;
+    std::function<void(std::uint32_t token, std::uint64_t value)> piece_done;
+    std::function<void(std::uint32_t token, const Status& status)> piece_failed;
+    std::function<void(std::uint32_t slot)> advance;  // flushed, or as far verified as it goes for now
+    std::function<void(const DeviceOperation&)>
+        on_device;  // takes the checksum of a device's memory: compare() follows
+  };
+  RemoteRequests(PeerContext& peer, Parts parts) : peer_(peer), parts_(std::move(parts)) {}
+
+  // A piece of a transfer, under a token that it already holds and that counts in pieces_out. False: the transfer
+  // failed. Only with left().
+  bool put_get_or_atomic(std::uint32_t slot, const Piece& piece, std::uint32_t token);
+  [[nodiscard]] std::uint32_t left() const { return kMost - out_; }
+  // What the transfer's phase asks for: flush, checksum or signal; now, or when a request is free.
+  void request(std::uint32_t slot);
+  [[nodiscard]] bool has_work() const { return !waiting_.empty(); }
+  void proceed();
+  void on_reply(const record::Reply& reply);
+  void compare(std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs);
+
+  void forget(std::uint32_t slot) { std::erase(waiting_, slot); }  // it has failed
+  void dropped() { --out_; }                                       // one whose transfer has failed
+  void clear() { waiting_.clear(); }                               // the peer is gone
+
+ private:
+  bool begin(std::uint32_t slot);
+  bool flush(std::uint32_t slot);
+  bool sum(std::uint32_t slot);
+  bool signal(std::uint32_t slot);
+  std::optional<RequestHead> head_for(std::uint32_t slot, RemoteRegionId region);
+
+  PeerContext& peer_;
+  const Parts parts_;
+  std::uint32_t out_ = 0;
+  std::vector<std::uint32_t> waiting_;  // transfers, for a free request
+};
+
+}  // namespace fairway::engine

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fairway/engine.h"
+
+#include "engine/messages/any_receives.h"
+#include "engine/polled_queue.h"
+#include "engine/transfers/request_check.h"
+#include "engine/transfers/short_path.h"
+#include "engine/transfers/transfer.h"
+#include "engine/waiting.h"
+#include "engine/workers.h"
+
+namespace fairway::engine {
+
+// Transfers as the callers of the API see them: submitted, waited for or polled, and cancelled. Any thread.
+class Submissions {
+ public:
+  // Everything given outlives it.
+  Submissions(const EngineOptions& options, const transport::RegionTable& regions,
+              const transport::RegionTable& remotes, const PeerTable& peers, const Workers& workers, AnyReceives& any,
+              Waiting& waiting, bool short_path);
+
+  [[nodiscard]] Status check(const Request& request) const {  // whether it would be accepted
+    return waiting_.closed() ? Status(ErrorCode::closed, "the engine is closed") : check_.check(request);
+  }
+  // In order, as many as there is room for.
+  Submitted submit(std::span<const Request> requests, std::span<TransferId> ids);
+  // Where no slot is free: queue_full, or ok with an empty id.
+  Result<TransferId> submit(const Request& request, bool full_is_error = true);
+  // As the calls of Engine with these names; poll_queue: of poll(queue, ...).
+  Result<QueueId> make_queue(std::uint32_t capacity) {
+    if (waiting_.closed()) return Status(ErrorCode::closed, "the engine is closed");
+    return queues_.make(capacity);
+  }
+  Status end_queue(QueueId id);
+  std::size_t poll_queue(QueueId id, std::span<Completion> completions);
+  Status wait_queue(QueueId id, Timeout timeout);
+  void closed();  // who waits for a queue looks again
+  // A write or read that its caller does itself, so that it is complete on return. Empty: not now, and nothing was
+  // done.
+  TransferId complete_now(Operation operation, PeerId peer, const Layout& layout, const RequestOptions& options) {
+    if (!ShortPath::may_take(operation, layout, options)) return {};
+    return complete_now(operation, peer, *std::get_if<Extent>(&layout), options);
+  }
+  [[nodiscard]] bool writable() const { return transfers_.any_free(); }
+  void collect(Metrics& out) const;
+
+  // As the calls of Engine with these names.
+  Result<Completion> wait(TransferId id, Timeout timeout);
+  Status stream_wait(TransferId id, void* stream);
+  std::size_t poll(std::span<Completion> completions);
+  Result<Cancelled> cancel(TransferId id, Timeout timeout);
+
+  // For workers.
+  TransferTable& transfers() { return transfers_; }
+  CompletionQueue& completions() { return completions_; }
+
+ private:
+  NamedQueue* place_in(const RequestOptions& options, bool& refused) const {  // null: it names none, or is refused
+    NamedQueue* queue = nullptr;
+    refused = options.queue && !queues_.take_place(options.queue, queue);
+    return refused ? nullptr : queue;
+  }
+  bool collect_polled(std::uint32_t slot, Completion& out);
+  TransferId complete_now(Operation operation, PeerId peer, const Extent& extent, const RequestOptions& options);
+  std::size_t complete_now(std::span<const Request> requests, std::span<TransferId> ids);
+  [[nodiscard]] bool may_start_now(const Request& request) const;
+  bool start_now(PeerId peer, std::uint32_t slot);
+  bool start_any(TransferId id, const Transfer& t);  // false: too many wait
+
+  const bool short_path_;
+  const PeerTable& peers_;
+  const Workers& workers_;
+  AnyReceives& any_;
+  Waiting& waiting_;
+  TransferTable transfers_;
+  CompletionQueue completions_;
+  CompletionQueues queues_;
+  const RequestCheck check_;
+  std::atomic<std::uint64_t> back_pressure_{0};  // requests that found no slot
+};
+
+}  // namespace fairway::engine
