@@ -10,7 +10,7 @@ using namespace collectives;  // NOLINT(google-build-using-namespace)
 namespace {
 
 constexpr Timeout kAskNext{10'000};  // ranks that have not answered by then do not at once: others are asked, too
-constexpr Timeout kLook{500};
+constexpr Timeout kPauseInDoubt{500};
 constexpr int kAskFirst = 3, kAskMore = 4;  // times as many
 
 }  // namespace
@@ -74,7 +74,7 @@ void Communicator::State::look_in_doubt(Running& running, bool may_wait) {
   auto found = blame_lost(hearings(), names, rank(), doubt_->fault.rank, is_over);
   if (!found && now >= running.deadline)
     found = Blame{-1, "no other rank has answered since: this one may be cut off from them"};
-  if (!found) return may_wait ? lanes.pause(kLook) : void();
+  if (!found) return may_wait ? lanes.pause(kPauseInDoubt) : void();
   Fault fault = std::move(doubt_->fault);
   doubt_.reset();
   if (!found->text.empty()) {

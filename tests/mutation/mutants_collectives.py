@@ -1,12 +1,16 @@
-"""Deliberate bugs of memory that is mapped, and of the collectives on hosts and GPUs. See mutants.py."""
+"""Deliberate bugs of the collectives, on hosts and GPUs. See mutants.py."""
 
 from mutant import Mutant
 
 MUTANTS = [
-    # Memory that is mapped, and the collectives on it.
-    Mutant("a mapping is not marked for the owner", "src/transport/host/views.cc",
-           "free->store(handle_of(import->region), std::memory_order_seq_cst);",
-           "free->store(0, std::memory_order_seq_cst);", "process_shm@ShmMapping.*"),
+    Mutant("a rank stays on a core that it shares", "src/collectives/host/crowd.h", "shared_ < kInRow || ", "true || ",
+           "unit_collectives@Crowd.*"),
+    Mutant("ranks bound to a core each are taken to share them", "src/collectives/host/nearness.cc",
+           "one.host == own.host && one.cpu_set == own.cpu_set", "one.host == own.host", "unit_collectives@Nearness.*"),
+    Mutant("a file that a killed process left silences a rank", "src/collectives/job/progress.cc", "left < kMostLeft", "left < 1",
+           "process_collectives@WhoHangs.*"),
+    Mutant("what a killed process left is the next one's of its number", "src/collectives/job/progress.cc",
+           "facts.started == words->started ? facts.state : 'X'", "facts.state", "process_collectives@WhoHangs.*"),
     Mutant("a rank looks for sleepers before what it stored can be seen", "src/collectives/host/sleep_word.h",
            "static void published() { Atomics::fence(std::memory_order_seq_cst); }", "static void published() {}",
            "model_test@SleepWord*"),
@@ -79,8 +83,6 @@ MUTANTS = [
            "process_collectives@Hosts.*"),
     Mutant("a rank that was away ends an operation before it has read all", "src/collectives/operations.cc",
            "running.looks_last = true;", "", "fault_sim_group_test@SimulatedFaultOfTwo.*"),
-    Mutant("the control thread's queue is too short for many peers", "src/control/mailbox.cc",
-           "kCommandsOfASession = 2", "kCommandsOfASession = 0", "unit_control@Mailbox.*"),
     Mutant("a message of another call is taken", "src/collectives/host/lanes.h",
            "pair(peer).front().digest == call_digest_ && ", "", "process_collectives@Mismatch.*"),
     # Collectives on GPU memory.
@@ -165,16 +167,20 @@ MUTANTS = [
            "unit_collectives@Blame.*"),
     Mutant("an operation by NCCL is given to NCCL alone", "src/collectives/nccl/calls.cc",
            "GpuGroup::Part::entry);", "GpuGroup::Part::exit);", "process_gpu_collectives@NcclFailure.CallsThatDiffer*"),
-    Mutant("wrong elements on GPUs are not counted", "tools/bench/collectives/gpu.cc", "timed.wrong = memory.wrong();", "",
-           "process_tool@BenchCollectivesGpu.Wrong*"),
     Mutant("a ring of messages on GPUs is two kernels", "src/collectives/gpu/further_calls.cc",
            "now.size() <= gpu::messages_at_once(static_cast<std::uint32_t>(size_)) ? 1 : 2", "2",
            "process_gpu_collectives@GpuMessage.ThoseOf*"),
-    Mutant("an expected time far below ours is drawn", "tools/bench/collectives/report.cc", "row.bound_us > row.us / 10",
-           "row.bound_us > 0", "process_tool@BenchCollectivesGpu.WhatJoins*"),
-    Mutant("bench keeps one communicator for all graphs", "tools/bench/collectives/gpu.cc", "captures_ == kCaptures",
-           "captures_ < 0", "process_tool@BenchCollectivesGpu.InGraphs*"),
     Mutant("streams of the long dead are told", "src/collectives/job/progress.cc",
            "if (one.lives || (one.stream < 0 && one.seconds <= kLong)) recent.insert(one.group);",
            "if (one.lives || one.seconds <= kLong) recent.insert(one.group);", "process_collectives@WhoHangs.Reads*"),
+    # Alarms: who is at fault when a peer is lost.
+    Mutant("a lost peer is blamed though this rank may be the one that is cut off", "src/collectives/operations.cc",
+           "fault.rank != rank()) return begin_doubt(running, fault);", "fault.rank != rank()) (void)running;",
+           "fault_sim_group_test@SimulatedCut.*"),
+    Mutant("who hears nobody blames the first that it has lost", "src/collectives/host/blame.cc",
+           "    if (!alone) return", "    if (false) return", "unit_collectives@BlameLost.*"),
+    Mutant("who is told that a peer has lost it does not wait for what the others say", "src/collectives/host/blame.cc",
+           "(!lost_us && of(Hearing::answers) != 0)", "(lost_us || of(Hearing::answers) != 0)", "unit_collectives@BlameLost.*"),
+    Mutant("of ranks of which none answers the first is blamed", "src/collectives/host/blame.cc",
+           "those.size() + 1 == ranks.size()", "those.size() > ranks.size()", "unit_collectives@Blame.*"),
 ]

@@ -1,0 +1,42 @@
+"""Deliberate bugs of control, the core, the system, drawing, the simulator and the tool. See mutants.py."""
+
+from mutant import Mutant
+
+MUTANTS = [
+    Mutant("a kernel that refuses epoll_pwait2 shows no event", "src/sys/epoll_set.cc",
+           "(errno == ENOSYS || errno == EPERM)", "errno == ENOSYS", "unit_sys@EpollSet.*"),
+    Mutant("a checksum leaves the last byte out", "src/core/crc32c.cc",
+           "return ~method().update(~seed, bytes.data(), bytes.size());",
+           "return ~method().update(~seed, bytes.data(), bytes.size() - (bytes.size() > 64));", "seeds@3000"),
+    Mutant("a frozen peer is noticed after three times the bound", "src/control/keepalive.h",
+           "return after(last_heard_, timeout_);", "return after(last_heard_, 3 * timeout_);", "seeds@3000"),
+    Mutant("an older connection takes the session over", "src/control/acceptor.cc",
+           "  if (peer.stamp < session->peer_stamp() || dialer_.wins_simultaneous_open(peer))",
+           "  if (dialer_.wins_simultaneous_open(peer))",
+           "unit_control@Lies.*"),
+    Mutant("a handshake may take its time", "src/control/acceptor.cc",
+           "  return now < after(pending.since, kHandshakeTimeout);",
+           "  return now < after(pending.since, 100 * kHandshakeTimeout);",
+           "unit_control@Lies.*"),
+    Mutant("what Fairway has pinned for one region counts as pinned for another", "src/sys/cuda_pins.cc",
+           "  if (driver.pins().touches(address, size)) return false;\n", "", "unit_cuda@CudaPins*"),
+    Mutant("an engine's calls end captures of the program", "src/sys/cuda_memory.h",
+           "driver_->cuThreadExchangeStreamCaptureMode(&mode_);", "(void)mode_;", "process_cuda@CudaEnds.*"),
+    Mutant("a size in bits is one in bytes", "tools/arguments.cc",
+           "text.ends_with('b') && !text.ends_with(\"ib\")", "text.ends_with(\"bb\")", "tool_test@Tool.Sizes*"),
+    Mutant("an arrow goes through a text", "src/render/traffic.cc", "if (!crossed ||", "if (crossed ||",
+           "render_test@Traffic.*"),
+    Mutant("faults are the seed's choice whatever is named", "src/sim/scenario.cc", "if (!only.empty()) planned.fault =",
+           "if (only.size() > 99) planned.fault =", "fault_sim_test@Simulate.Faults*"),
+    Mutant("the control thread's queue is too short for many peers", "src/control/mailbox.cc",
+           "kCommandsOfASession = 2", "kCommandsOfASession = 0", "unit_control@Mailbox.*"),
+    Mutant("wrong elements on GPUs are not counted", "tools/bench/collectives/gpu.cc", "timed.wrong = memory.wrong();", "",
+           "process_tool@BenchCollectivesGpu.Wrong*"),
+    Mutant("an expected time far below ours is drawn", "tools/bench/collectives/report.cc", "row.bound_us > row.us / 10",
+           "row.bound_us > 0", "process_tool@BenchCollectivesGpu.WhatJoins*"),
+    Mutant("bench keeps one communicator for all graphs", "tools/bench/collectives/gpu.cc", "captures_ == kCaptures",
+           "captures_ < 0", "process_tool@BenchCollectivesGpu.InGraphs*"),
+    # Clocks that drift apart.
+    Mutant("a simulated host's timers go by another clock than its own", "src/sim/host.cc",
+           "  if (drift_ == 0) return since;\n", "  return since;\n", "unit_sim_test@Simulation.Clocks*"),
+]
