@@ -34,8 +34,15 @@ Exit run_fleet(Tool& tool, const FleetOptions& options) {
   for (const auto& path : options.files) {
     auto found = doctor::read_case(path);
     if (!found) return unable(found.status());
-    auto report = examine_alone(*found);
-    nodes.push_back({by_path ? path : std::string(topology::file_name(path)), std::move(*found), std::move(report)});
+    const auto name = by_path ? path : std::string(topology::file_name(path));
+    // Of a text of several hosts each is a node.
+    auto others = std::move(found->hosts);
+    found->hosts.clear();
+    others.insert(others.begin(), std::move(*found));
+    for (auto& one : others) {
+      auto report = examine_alone(one);
+      nodes.push_back({one.host.empty() ? name : name + ":" + one.host, std::move(one), std::move(report)});
+    }
   }
   const auto fleet = doctor::compare_fleet(nodes);
   const auto code = static_cast<Exit>(doctor::exit_code(fleet, nodes));

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "doctor/report.h"
@@ -251,6 +253,180 @@ TEST(DoctorTexts, ErrorsThatIpCountsAreFound) {
   EXPECT_FALSE(has(with("0"), "port-errors"));
 }
 
+// The title of a report's finding, and what it was seen by.
+std::string title_of(const Report& report, const char* rule) {
+  const auto* found = find(report, rule);
+  if (found == nullptr) return {};
+  auto out = found->title;
+  for (const auto& one : found->evidence) out += " | " + one.text + " [" + one.where + "]";
+  return out;
+}
+
+TEST(DoctorTexts, CountersOfAPortAreReadInEveryFormThatPrintsThem) {
+  const std::string file = "/sys/class/infiniband/mlx5_0/ports/1/";
+  for (const std::string& text :
+       std::vector<std::string>{"link mlx5_0/1 rx_write_requests 8 out_of_sequence 45122 packet_seq_err 0\n",
+                                "$ grep . /sys/class/infiniband/*/ports/*/hw_counters/*\n" + file +
+                                    "hw_counters/lifespan:10\n" + file + "hw_counters/out_of_sequence:45122\n",
+                                "==> " + file + "hw_counters/out_of_sequence <==\n45122\n\n==> " + file +
+                                    "hw_counters/rnr_nak_retry_err <==\n0\n",
+                                "root@n1:~# cat " + file + "hw_counters/out_of_sequence\n45122\n",
+                                "cat " + file + "hw_counters/out_of_sequence\n45122\n"}) {
+    const auto report = alone(text);
+    EXPECT_TRUE(title_of(report, "port-errors").starts_with("mlx5_0: out_of_sequence is 45122")) << text;
+    EXPECT_TRUE(report.verdict.whole) << text;
+  }
+  EXPECT_FALSE(has(alone("link mlx5_0/1 rx_write_requests 8 out_of_sequence 0\n"), "port-errors"));
+}
+
+TEST(DoctorTexts, CountersThatAGrepChoseAreOfTheInterfaceOfItsCommand) {
+  const std::string lines = "     rx_discards_phy: 5512201\n     tx_discards_phy: 0\n";
+  for (const char* command : {"root@g1:~# ethtool -S ens2f0np0 | grep -i discard\n",
+                              "$ sudo ethtool -S ens2f0np0 | grep disc\n", "ethtool -S ens2f0np0 | grep discard\n"})
+    EXPECT_TRUE(title_of(alone(command + lines), "nic-discards").starts_with("ens2f0np0: rx_discards_phy is 5512201"))
+        << command;
+}
+
+TEST(DoctorTexts, FilesOfSysSayWhatTheirPathsName) {
+  const std::string port = "/sys/class/infiniband/mlx5_1/ports/1/";
+  const auto down = alone("$ cat " + port + "rate\n400 Gb/sec (4X NDR)\n$ cat " + port + "state\n1: DOWN\n$ cat " +
+                          port + "phys_state\n2: Polling\n$ cat " + port + "link_layer\nInfiniBand\n");
+  EXPECT_TRUE(title_of(down, "port-down").starts_with("mlx5_1: its port is DOWN | state DOWN, physical state Polling"));
+  const auto link = alone(
+      "grep . /sys/bus/pci/devices/0000:81:00.0/*\n/sys/bus/pci/devices/0000:81:00.0/class:0x030200\n"
+      "/sys/bus/pci/devices/0000:81:00.0/vendor:0x10de\n"
+      "/sys/bus/pci/devices/0000:81:00.0/current_link_width:8\n"
+      "/sys/bus/pci/devices/0000:81:00.0/max_link_width:16\n");
+  EXPECT_TRUE(has(link, "pcie-width")) << line_of(link);
+  // Which of several files a line is of, a pattern does not say.
+  const auto pattern = beside_matrix("speed.txt", "$ cat /sys/class/net/*/speed\n100000\n400000\n");
+  EXPECT_EQ(text_named(pattern, "speed.txt").state, topology::ReadState::not_used);
+  EXPECT_EQ(word(pattern.verdict), "unclear");
+}
+
+TEST(DoctorTexts, RailsOfSeveralRatesAreNamedFromEverySource) {
+  const auto ibstat = [](const char* name, const char* rate) {
+    return std::string("CA '") + name +
+           "'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: " + rate +
+           "\n\t\tLink layer: InfiniBand\n";
+  };
+  const auto status = [](const char* name, const char* rate) {
+    return std::string("Infiniband device '") + name +
+           "' port 1 status:\n\tstate:\t\t 4: ACTIVE\n\tphys state:\t 5: LinkUp\n\trate:\t\t " + rate +
+           "\n\tlink_layer:\t InfiniBand\n\n";
+  };
+  const auto devinfo = [](const char* name, const char* width, const char* speed) {
+    return std::string("hca_id:\t") + name +
+           "\n\ttransport:\t\t\tInfiniBand (0)\n\tphys_port_cnt:\t\t\t1\n\t\tport:\t1\n" +
+           "\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n\t\t\tlink_layer:\t\tInfiniBand\n\t\t\tactive_width:\t\t" + width +
+           "\n\t\t\tactive_speed:\t\t" + speed + "\n\n";
+  };
+  const auto settings = [](const char* name, const char* speed) {
+    return std::string("Settings for ") + name + ":\n\tSpeed: " + speed +
+           "Mb/s\n\tDuplex: Full\n\tLink detected: yes\n";
+  };
+  const auto mlxlink = [](const char* name, const char* speed) {
+    return std::string("$ mlxlink -d ") + name +
+           "\nOperational Info\n----------------\nState   : Active\nPhysical state : LinkUp\nSpeed  : " + speed + "\n";
+  };
+  for (const std::string& text : std::vector<std::string>{
+           ibstat("mlx5_0", "100") + ibstat("mlx5_1", "400"),
+           status("mlx5_0", "100 Gb/sec (4X EDR)") + status("mlx5_1", "400 Gb/sec (4X NDR)"),
+           devinfo("mlx5_0", "4X (2)", "25.0 Gbps (32)") + devinfo("mlx5_1", "4X (2)", "100.0 Gbps (128)"),
+           mlxlink("mlx5_0", "100G") + mlxlink("mlx5_1", "400G"),
+           settings("ens1", "100000") + settings("ens2", "400000"),
+           "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1\n"
+           "link mlx5_1/1 state ACTIVE physical_state LINK_UP netdev ens2\n" +
+               settings("ens1", "100000") + settings("ens2", "400000")}) {
+    const auto report = alone(text);
+    EXPECT_TRUE(title_of(report, "port-rate").starts_with("Rails of 2 rates: ")) << text << line_of(report);
+  }
+  EXPECT_FALSE(has(alone(ibstat("mlx5_0", "400") + ibstat("mlx5_1", "400")), "port-rate"));
+}
+
+TEST(DoctorTexts, EvidenceNamesTheCommandThatPrintedTheValue) {
+  EXPECT_NE(title_of(alone("CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n"),
+                     "port-down")
+                .find("port 1 (ibstat, paste.txt:1)"),
+            std::string::npos);
+  EXPECT_NE(title_of(alone("link mlx5_0/1 state DOWN physical_state POLLING\n"), "port-down")
+                .find("port 1 (rdma link, paste.txt:1)"),
+            std::string::npos);
+  EXPECT_NE(
+      title_of(alone(smi_query("P0", "98") + kMatrix), "pcie-speed").find("link speed (nvidia-smi -q, paste.txt:1)"),
+      std::string::npos);
+}
+
+TEST(DoctorTexts, LinksThatNoLineNamesAreNotesOfTheirOwn) {
+  const std::string lines =
+      "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported\n"
+      "\t\tLnkSta:\tSpeed 16GT/s (downgraded), Width x8 (downgraded)\n";
+  EXPECT_TRUE(title_of(alone("$ lspci -vv | grep -E 'LnkSta|LnkCap'\n" + lines), "pcie-width")
+                  .starts_with("A PCIe link: it runs x8 of 16 at 16 of 32 GT/s"));
+  EXPECT_TRUE(title_of(alone("lspci -vvs 81:00.0 | grep -E 'LnkSta|LnkCap'\n" + lines), "pcie-width")
+                  .starts_with("The PCIe link of 0000:81:00.0: it runs x8 of 16"));
+}
+
+TEST(DoctorTexts, ALinkBelowWhatBothEndsAdvertiseIsAWarning) {
+  const auto ethtool = [](const char* partner, const char* duplex) {
+    return std::string(
+               "Settings for ens2f0np0:\n\tSupported link modes:   400000baseCR4/Full\n\t                        "
+               "100000baseCR2/Full\n"
+               "\tLink partner advertised link modes:  ") +
+           partner + "\n\tSpeed: 100000Mb/s\n\tDuplex: " + duplex + "\n\tAuto-negotiation: on\n\tLink detected: yes\n";
+  };
+  EXPECT_TRUE(has(alone(ethtool("400000baseCR4/Full", "Full")), "port-rate", Level::warning));
+  EXPECT_TRUE(has(alone(ethtool("100000baseCR2/Full", "Full")), "port-rate", Level::note));
+  EXPECT_TRUE(has(alone(ethtool("Not reported", "Full")), "port-rate", Level::note));
+  const auto half = alone(ethtool("Not reported", "Half"));
+  EXPECT_TRUE(std::any_of(half.findings.begin(), half.findings.end(),
+                          [](const Finding& one) { return one.title == "ens2f0np0: its link is half duplex"; }));
+}
+
+TEST(DoctorTexts, WhatCommandsOfTheFieldPrintIsReadWhole) {
+  const auto is_whole = [](const std::string& text, const char* gave) {
+    const auto report = alone(text);
+    for (const auto& one : report.read) {
+      EXPECT_EQ(one.state, topology::ReadState::read) << one.what << ": " << one.gave << "\n" << text;
+    }
+    EXPECT_NE(report.read.at(0).gave.find(gave), std::string::npos) << report.read.at(0).gave;
+  };
+  is_whole("$ rdma statistic show link mlx5_0/1 -p\nlink mlx5_0/1\n    rx_write_requests 0\n    out_of_sequence 991\n",
+           "1 port");
+  is_whole("$ uname -r\n5.15.0-97-generic\n", "kernel 5.15.0-97-generic");
+  is_whole(
+      "$ tail -n +1 /sys/class/infiniband/mlx5_0/ports/1/rate\n==> /sys/class/infiniband/mlx5_0/ports/1/rate <==\n"
+      "400 Gb/sec (4X NDR)\n",
+      "1 file");
+  is_whole(
+      "Mar 03 10:15:22 gpu01 kernel: NVRM: Xid (PCI:0000:4e:00): 94, pid=1\nMar 03 10:15:25 gpu01 systemd[1]: Started "
+      "x.\n",
+      "XID 94");
+  EXPECT_EQ(alone(std::string(kMatrix) + "$ ibstat\n/bin/sh: 1: ibstat: not found\n").read.back().state,
+            topology::ReadState::failed);
+}
+
+TEST(DoctorTexts, AnEmptyPromptIsNoOutput) {
+  const std::string port =
+      "CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n";
+  for (const std::string& text :
+       std::vector<std::string>{"```\n$ \n```\n```console\n$ ibstat\n" + port + "$\n```\n",
+                                "```\n```\n```sh\n#\n```\n```\n" + port + "```\n",
+                                "root@g1:~# ibstat\n" + port + "root@g1:~# exit\n[root@g1 ~]#\n",
+                                "u@g1:/tmp$ ibstat\n" + port + "u@g1:/tmp$\n"})
+    EXPECT_EQ(word(alone(text).verdict), "ok") << text << line_of(alone(text));
+}
+
+TEST(DoctorTexts, WordsBetweenMeasuredRowsSwallowNone) {
+  const auto report = alone(
+      "# OSU MPI Bandwidth Test v7.3\n# Size      Bandwidth (MB/s)\n65536                  20000.11\nAs you see it "
+      "drops here:\n131072                  5000.11\n\nand again\n4194304                 5100.11\n");
+  EXPECT_NE(report.read.at(0).gave.find("3 measured rows"), std::string::npos) << report.read.at(0).gave;
+  const auto title = title_of(report, "large-message-dip");
+  EXPECT_TRUE(title.starts_with("osu_bw: messages of 128 KiB reach 40")) << title;
+  EXPECT_NE(title.find("paste.txt:5"), std::string::npos) << title;
+}
+
 TEST(DoctorTexts, LinesOfUcxAreNotTheKernels) {
   const auto report =
       beside_matrix("u.txt",
@@ -275,6 +451,10 @@ TEST(DoctorTexts, MutatedTextsNeverCrash) {
       "| HL-SMI Version: 1 |\n|   0  HL-225  N/A  | 0000:4d:00.0  N/A |  3  |\n| N/A | 768MiB / 98304MiB | 0% |\n",
       "index, pci.bus_id, pcie.link.width.current\n0, 00000000:01:00.0, 8\nSettings for e0:\n\tSupported link modes: "
       "400000baseCR4/Full\n\tSpeed: 100000Mb/s\n",
+      "node1: CA 'mlx5_0'\nnode2: CA 'mlx5_0'\nnode1: \tPort 1:\nnode2: \tPort 1:\nnode2: \t\tState: Down\n",
+      "==> /sys/class/infiniband/mlx5_0/ports/1/rate <==\n100 Gb/sec (4X EDR)\n/sys/class/net/e0/speed:100\n",
+      "----\nn1\n----\nlink mlx5_0/1 state DOWN x 1\n$ lspci -s 1:0.0\n LnkCap: Port, Speed 8GT/s, Width x8\n "
+      "LnkSta: Speed 8GT/s, Width x4\n",
       "3: e0: <UP> mtu 1500\n    RX: bytes packets errors dropped\n    1 2 3 4\n> GPU 0: H100 (UUID: GPU-0)\n Link 0: "
       "CRC "
       "Errors: 9\n"};
