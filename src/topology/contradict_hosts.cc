@@ -45,7 +45,8 @@ bool is_host_name(std::string_view name) {
   return !gpu && !gpu0 && std::find(std::begin(kDevices), std::end(kDevices), stem) == std::end(kDevices);
 }
 
-// What pdsh, clush, srun, kubectl and docker compose put before each line: its length, and the name.
+// What pdsh, clush, srun, kubectl and docker compose put before each line: its length, and the name, which may be no
+// host's.
 struct Prefix {
   std::size_t size = 0;
   std::string_view name;
@@ -62,7 +63,7 @@ Prefix prefix_of(std::string_view line) {
   if (end == line.npos || end == 0) return {};
   const auto name = line.substr(0, end);
   const bool task = name.size() <= 4 && text::to_u32(name).has_value();
-  if (!task && !is_host_name(name)) return {};
+  if (!task && !has_digit(name)) return {};
   if (line[end] == ':') {
     if (end + 1 == line.size()) return {end + 1, name};
     return line[end + 1] == ' ' ? Prefix{end + 2, name} : Prefix{};
@@ -86,6 +87,7 @@ std::string host_of_log_line(std::string_view line) {
   const auto at = line.substr(0, 100).find(" kernel: ");
   if (at == line.npos) {
     // "Mar 11 09:00:00 gpu-3 systemd[1]: ..." beside them
+    if (line.size() < 20 || line[0] < 'A' || line[0] > 'Z' || line[3] != ' ') return {};
     const auto words = text::words(line.substr(0, 100));
     const bool syslog = words.size() > 4 && words[2].size() == 8 && words[2][2] == ':' && words[4].ends_with(':');
     return syslog ? short_host(words[3]) : std::string();
@@ -107,7 +109,8 @@ std::string host_of(const Output& output) {
 
 HostLines lines_by_host(std::string_view content) {
   HostLines out;
-  std::map<std::string, bool, std::less<>> names;  // whether one of its lines is surely of an output
+  constexpr unsigned kTries = 256;                     // lines of a name that are looked at
+  std::map<std::string, unsigned, std::less<>> names;  // those left; 0: one of them is surely of an output
   std::uint32_t number = 0;
   for (const auto line : text::lines(content)) {
     out.lines.push_back({line, ++number, 0});
@@ -116,13 +119,16 @@ HostLines lines_by_host(std::string_view content) {
     auto known = names.find(prefix.name);
     if (known == names.end()) {
       if (names.size() >= 4096) continue;
-      known = names.emplace(prefix.name, false).first;
+      const bool host = prefix.sure || text::to_u32(prefix.name) || is_host_name(prefix.name);
+      known = names.emplace(prefix.name, host ? kTries : 1).first;
     }
-    if (!known->second) known->second = prefix.sure || kind_of_line(line.substr(prefix.size)) != Kind::unknown;
+    if (known->second <= 1) continue;
+    const bool sure = prefix.sure || kind_of_line(line.substr(prefix.size)) != Kind::unknown;
+    known->second = sure ? 0 : known->second - 1;
   }
   std::map<std::string_view, std::uint32_t> hosts;
-  for (const auto& [name, known] : names) {
-    if (!known) continue;
+  for (const auto& [name, left] : names) {
+    if (left != 0) continue;
     hosts[name] = static_cast<std::uint32_t>(out.hosts.size());
     const auto host = short_host(name);
     out.hosts.push_back(text::to_u32(name) ? "task " + name : host.empty() ? name : host);
@@ -156,7 +162,9 @@ std::string host_of_banner(std::string_view line) {
 }
 
 std::string host_of_ansible(std::string_view line) {
-  const auto words = text::words(line.substr(0, 120));
+  line = line.substr(0, 120);
+  if (line.find(" | ") == line.npos) return {};
+  const auto words = text::words(line);
   if (words.size() < 3 || words[1] != "|") return {};
   constexpr std::string_view kStates[] = {"CHANGED", "SUCCESS", "FAILED", "FAILED!", "UNREACHABLE!"};
   if (std::find(std::begin(kStates), std::end(kStates), words[2]) == std::end(kStates)) return {};

@@ -155,8 +155,9 @@ std::size_t end_of_prompt(std::string_view line) {
 bool is_bare_prompt(std::string_view line) {
   line = text::trim(line);
   if (line == "$") return true;  // "#" alone stands in many outputs
+  if (line.size() > 120 || !(line.ends_with('$') || line.ends_with('#'))) return false;
   const auto longer = std::string(line) + " ";
-  return (line.ends_with('$') || line.ends_with('#')) && end_of_prompt(longer) == longer.size();
+  return end_of_prompt(longer) == longer.size();
 }
 
 std::string_view command_of_line(std::string_view line) {

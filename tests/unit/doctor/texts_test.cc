@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include <gtest/gtest.h>
 
 #include "doctor/report.h"
@@ -8,24 +6,6 @@
 // What single texts of the field say, and that a rule judges it.
 namespace fairway::doctor::testing {
 namespace {
-
-constexpr const char* kMatrix =
-    "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\n"
-    "GPU0\t X \tSYS\tPIX\tSYS\t0-3\t0\nGPU1\tSYS\t X \tSYS\tPIX\t4-7\t1\n"
-    "NIC0\tPIX\tSYS\t X \tSYS\nNIC1\tSYS\tPIX\tSYS\t X \n\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n";
-
-// The report on a text beside that matrix.
-Report beside_matrix(const char* name, const std::string& text) {
-  const Folder folder;
-  folder.write("topo.txt", kMatrix);
-  folder.write(name, text);
-  return report_of(folder.path());
-}
-
-Report alone(const std::string& text) {
-  const Folder folder;
-  return report_of(folder.write("paste.txt", text));
-}
 
 TEST(DoctorTexts, OneNicThatIsDownIsTheWholeMessageOfItsText) {
   const std::string ibstat =
@@ -66,9 +46,9 @@ TEST(DoctorTexts, ABusyGpuInGenerationOneIsSlowAndARestingOneIsNot) {
     return finding == nullptr ? Level::broken : finding->level;
   };
   // NVML's largest generation is that of both ends, so the slot need not be known.
-  EXPECT_EQ(level(alone(smi_query("P0", "98") + kMatrix)), Level::warning);
-  EXPECT_EQ(level(alone(smi_query("P8", "12") + kMatrix)), Level::note);
-  EXPECT_EQ(level(alone(smi_query("P0", "0") + kMatrix)), Level::note);
+  EXPECT_EQ(level(alone(smi_query("P0", "98") + kPairMatrix)), Level::warning);
+  EXPECT_EQ(level(alone(smi_query("P8", "12") + kPairMatrix)), Level::note);
+  EXPECT_EQ(level(alone(smi_query("P0", "0") + kPairMatrix)), Level::note);
 }
 
 TEST(DoctorTexts, ThrottlingNamesItsReason) {
@@ -219,7 +199,7 @@ TEST(DoctorTexts, ACollectedEnvironmentIsReadAsItsParts) {
   const auto report =
       alone(std::string("PyTorch version: 2.6.0+cu124\nIs debug build: False\n\nGPU models and configuration: "
                         "\nGPU 0: NVIDIA H100 80GB HBM3\n\n[pip3] torch==2.6.0\nGPU Topology:\n") +
-            kMatrix + "\nNCCL_IB_DISABLE=1\n");
+            kPairMatrix + "\nNCCL_IB_DISABLE=1\n");
   EXPECT_TRUE(has(report, "rdma-disabled", Level::warning));
   for (const auto& one : report.read) EXPECT_EQ(one.state, topology::ReadState::read) << one.where << " " << one.gave;
 }
@@ -253,97 +233,6 @@ TEST(DoctorTexts, ErrorsThatIpCountsAreFound) {
   EXPECT_FALSE(has(with("0"), "port-errors"));
 }
 
-// The title of a report's finding, and what it was seen by.
-std::string title_of(const Report& report, const char* rule) {
-  const auto* found = find(report, rule);
-  if (found == nullptr) return {};
-  auto out = found->title;
-  for (const auto& one : found->evidence) out += " | " + one.text + " [" + one.where + "]";
-  return out;
-}
-
-TEST(DoctorTexts, CountersOfAPortAreReadInEveryFormThatPrintsThem) {
-  const std::string file = "/sys/class/infiniband/mlx5_0/ports/1/";
-  for (const std::string& text :
-       std::vector<std::string>{"link mlx5_0/1 rx_write_requests 8 out_of_sequence 45122 packet_seq_err 0\n",
-                                "$ grep . /sys/class/infiniband/*/ports/*/hw_counters/*\n" + file +
-                                    "hw_counters/lifespan:10\n" + file + "hw_counters/out_of_sequence:45122\n",
-                                "==> " + file + "hw_counters/out_of_sequence <==\n45122\n\n==> " + file +
-                                    "hw_counters/rnr_nak_retry_err <==\n0\n",
-                                "root@n1:~# cat " + file + "hw_counters/out_of_sequence\n45122\n",
-                                "cat " + file + "hw_counters/out_of_sequence\n45122\n"}) {
-    const auto report = alone(text);
-    EXPECT_TRUE(title_of(report, "port-errors").starts_with("mlx5_0: out_of_sequence is 45122")) << text;
-    EXPECT_TRUE(report.verdict.whole) << text;
-  }
-  EXPECT_FALSE(has(alone("link mlx5_0/1 rx_write_requests 8 out_of_sequence 0\n"), "port-errors"));
-}
-
-TEST(DoctorTexts, CountersThatAGrepChoseAreOfTheInterfaceOfItsCommand) {
-  const std::string lines = "     rx_discards_phy: 5512201\n     tx_discards_phy: 0\n";
-  for (const char* command : {"root@g1:~# ethtool -S ens2f0np0 | grep -i discard\n",
-                              "$ sudo ethtool -S ens2f0np0 | grep disc\n", "ethtool -S ens2f0np0 | grep discard\n"})
-    EXPECT_TRUE(title_of(alone(command + lines), "nic-discards").starts_with("ens2f0np0: rx_discards_phy is 5512201"))
-        << command;
-}
-
-TEST(DoctorTexts, FilesOfSysSayWhatTheirPathsName) {
-  const std::string port = "/sys/class/infiniband/mlx5_1/ports/1/";
-  const auto down = alone("$ cat " + port + "rate\n400 Gb/sec (4X NDR)\n$ cat " + port + "state\n1: DOWN\n$ cat " +
-                          port + "phys_state\n2: Polling\n$ cat " + port + "link_layer\nInfiniBand\n");
-  EXPECT_TRUE(title_of(down, "port-down").starts_with("mlx5_1: its port is DOWN | state DOWN, physical state Polling"));
-  const auto link = alone(
-      "grep . /sys/bus/pci/devices/0000:81:00.0/*\n/sys/bus/pci/devices/0000:81:00.0/class:0x030200\n"
-      "/sys/bus/pci/devices/0000:81:00.0/vendor:0x10de\n"
-      "/sys/bus/pci/devices/0000:81:00.0/current_link_width:8\n"
-      "/sys/bus/pci/devices/0000:81:00.0/max_link_width:16\n");
-  EXPECT_TRUE(has(link, "pcie-width")) << line_of(link);
-  // Which of several files a line is of, a pattern does not say.
-  const auto pattern = beside_matrix("speed.txt", "$ cat /sys/class/net/*/speed\n100000\n400000\n");
-  EXPECT_EQ(text_named(pattern, "speed.txt").state, topology::ReadState::not_used);
-  EXPECT_EQ(word(pattern.verdict), "unclear");
-}
-
-TEST(DoctorTexts, RailsOfSeveralRatesAreNamedFromEverySource) {
-  const auto ibstat = [](const char* name, const char* rate) {
-    return std::string("CA '") + name +
-           "'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: " + rate +
-           "\n\t\tLink layer: InfiniBand\n";
-  };
-  const auto status = [](const char* name, const char* rate) {
-    return std::string("Infiniband device '") + name +
-           "' port 1 status:\n\tstate:\t\t 4: ACTIVE\n\tphys state:\t 5: LinkUp\n\trate:\t\t " + rate +
-           "\n\tlink_layer:\t InfiniBand\n\n";
-  };
-  const auto devinfo = [](const char* name, const char* width, const char* speed) {
-    return std::string("hca_id:\t") + name +
-           "\n\ttransport:\t\t\tInfiniBand (0)\n\tphys_port_cnt:\t\t\t1\n\t\tport:\t1\n" +
-           "\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n\t\t\tlink_layer:\t\tInfiniBand\n\t\t\tactive_width:\t\t" + width +
-           "\n\t\t\tactive_speed:\t\t" + speed + "\n\n";
-  };
-  const auto settings = [](const char* name, const char* speed) {
-    return std::string("Settings for ") + name + ":\n\tSpeed: " + speed +
-           "Mb/s\n\tDuplex: Full\n\tLink detected: yes\n";
-  };
-  const auto mlxlink = [](const char* name, const char* speed) {
-    return std::string("$ mlxlink -d ") + name +
-           "\nOperational Info\n----------------\nState   : Active\nPhysical state : LinkUp\nSpeed  : " + speed + "\n";
-  };
-  for (const std::string& text : std::vector<std::string>{
-           ibstat("mlx5_0", "100") + ibstat("mlx5_1", "400"),
-           status("mlx5_0", "100 Gb/sec (4X EDR)") + status("mlx5_1", "400 Gb/sec (4X NDR)"),
-           devinfo("mlx5_0", "4X (2)", "25.0 Gbps (32)") + devinfo("mlx5_1", "4X (2)", "100.0 Gbps (128)"),
-           mlxlink("mlx5_0", "100G") + mlxlink("mlx5_1", "400G"),
-           settings("ens1", "100000") + settings("ens2", "400000"),
-           "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1\n"
-           "link mlx5_1/1 state ACTIVE physical_state LINK_UP netdev ens2\n" +
-               settings("ens1", "100000") + settings("ens2", "400000")}) {
-    const auto report = alone(text);
-    EXPECT_TRUE(title_of(report, "port-rate").starts_with("Rails of 2 rates: ")) << text << line_of(report);
-  }
-  EXPECT_FALSE(has(alone(ibstat("mlx5_0", "400") + ibstat("mlx5_1", "400")), "port-rate"));
-}
-
 TEST(DoctorTexts, EvidenceNamesTheCommandThatPrintedTheValue) {
   EXPECT_NE(title_of(alone("CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n"),
                      "port-down")
@@ -352,35 +241,9 @@ TEST(DoctorTexts, EvidenceNamesTheCommandThatPrintedTheValue) {
   EXPECT_NE(title_of(alone("link mlx5_0/1 state DOWN physical_state POLLING\n"), "port-down")
                 .find("port 1 (rdma link, paste.txt:1)"),
             std::string::npos);
-  EXPECT_NE(
-      title_of(alone(smi_query("P0", "98") + kMatrix), "pcie-speed").find("link speed (nvidia-smi -q, paste.txt:1)"),
-      std::string::npos);
-}
-
-TEST(DoctorTexts, LinksThatNoLineNamesAreNotesOfTheirOwn) {
-  const std::string lines =
-      "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported\n"
-      "\t\tLnkSta:\tSpeed 16GT/s (downgraded), Width x8 (downgraded)\n";
-  EXPECT_TRUE(title_of(alone("$ lspci -vv | grep -E 'LnkSta|LnkCap'\n" + lines), "pcie-width")
-                  .starts_with("A PCIe link: it runs x8 of 16 at 16 of 32 GT/s"));
-  EXPECT_TRUE(title_of(alone("lspci -vvs 81:00.0 | grep -E 'LnkSta|LnkCap'\n" + lines), "pcie-width")
-                  .starts_with("The PCIe link of 0000:81:00.0: it runs x8 of 16"));
-}
-
-TEST(DoctorTexts, ALinkBelowWhatBothEndsAdvertiseIsAWarning) {
-  const auto ethtool = [](const char* partner, const char* duplex) {
-    return std::string(
-               "Settings for ens2f0np0:\n\tSupported link modes:   400000baseCR4/Full\n\t                        "
-               "100000baseCR2/Full\n"
-               "\tLink partner advertised link modes:  ") +
-           partner + "\n\tSpeed: 100000Mb/s\n\tDuplex: " + duplex + "\n\tAuto-negotiation: on\n\tLink detected: yes\n";
-  };
-  EXPECT_TRUE(has(alone(ethtool("400000baseCR4/Full", "Full")), "port-rate", Level::warning));
-  EXPECT_TRUE(has(alone(ethtool("100000baseCR2/Full", "Full")), "port-rate", Level::note));
-  EXPECT_TRUE(has(alone(ethtool("Not reported", "Full")), "port-rate", Level::note));
-  const auto half = alone(ethtool("Not reported", "Half"));
-  EXPECT_TRUE(std::any_of(half.findings.begin(), half.findings.end(),
-                          [](const Finding& one) { return one.title == "ens2f0np0: its link is half duplex"; }));
+  EXPECT_NE(title_of(alone(smi_query("P0", "98") + kPairMatrix), "pcie-speed")
+                .find("link speed (nvidia-smi -q, paste.txt:1)"),
+            std::string::npos);
 }
 
 TEST(DoctorTexts, WhatCommandsOfTheFieldPrintIsReadWhole) {
@@ -402,7 +265,7 @@ TEST(DoctorTexts, WhatCommandsOfTheFieldPrintIsReadWhole) {
       "Mar 03 10:15:22 gpu01 kernel: NVRM: Xid (PCI:0000:4e:00): 94, pid=1\nMar 03 10:15:25 gpu01 systemd[1]: Started "
       "x.\n",
       "XID 94");
-  EXPECT_EQ(alone(std::string(kMatrix) + "$ ibstat\n/bin/sh: 1: ibstat: not found\n").read.back().state,
+  EXPECT_EQ(alone(std::string(kPairMatrix) + "$ ibstat\n/bin/sh: 1: ibstat: not found\n").read.back().state,
             topology::ReadState::failed);
 }
 
@@ -437,7 +300,7 @@ TEST(DoctorTexts, LinesOfUcxAreNotTheKernels) {
 
 TEST(DoctorTexts, MutatedTextsNeverCrash) {
   const std::string seeds[] = {
-      smi_query("P0", "98") + kMatrix,
+      smi_query("P0", "98") + kPairMatrix,
       "$ mlxlink -d mlx5_1 -c\nOperational Info\nState  : Active\nSpeed : 200G\nStatus Opcode : 34\nEffective Physical "
       "Errors : 3\n",
       "CA: n1 mlx5_0:\n  0xec0d9a03003d62be  4  1[  ] ==( 4X  25.78125 Gbps Active/  LinkUp)==>  2 17[  ] \"U1\" ( "
