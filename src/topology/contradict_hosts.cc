@@ -123,7 +123,8 @@ HostLines lines_by_host(std::string_view content) {
       known = names.emplace(prefix.name, host ? kTries : 1).first;
     }
     if (known->second <= 1) continue;
-    const bool sure = prefix.sure || kind_of_line(line.substr(prefix.size)) != Kind::unknown;
+    const auto rest = line.substr(prefix.size);
+    const bool sure = prefix.sure || kind_of_line(rest) != Kind::unknown || is_failure(rest);
     known->second = sure ? 0 : known->second - 1;
   }
   std::map<std::string_view, std::uint32_t> hosts;
@@ -159,6 +160,12 @@ std::string host_of_banner(std::string_view line) {
   const bool set = std::all_of(line.begin(), line.end(),
                                [](char c) { return is_host_letter(c) || c == '[' || c == ']' || c == ','; });
   return set ? text::lower(line) : std::string();
+}
+
+std::string host_of_salt(std::string_view line, std::string_view next) {
+  if (!line.ends_with(':') || !next.starts_with("    ") || next.size() == 4) return {};
+  line.remove_suffix(1);
+  return is_host_name(line) ? short_host(line) : std::string();
 }
 
 std::string host_of_ansible(std::string_view line) {

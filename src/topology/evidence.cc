@@ -83,7 +83,7 @@ void part_hosts(const std::string& path, Evidence& evidence) {
   std::vector<std::pair<std::string, std::size_t>> hosts;
   for (const auto& output : evidence.outputs) {
     const auto host = host_of(output);
-    if (host.empty() || output.kind == OutputKind::unknown || output.kind == OutputKind::failure) continue;
+    if (host.empty() || output.kind == OutputKind::unknown) continue;
     const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const auto& one) { return one.first == host; });
     if (known != hosts.end()) {
       ++known->second;

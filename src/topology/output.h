@@ -157,6 +157,7 @@ std::string host_of_heading(std::string_view line);
 // "node1 | CHANGED | rc=0 >>", and of a line of a system's log.
 std::string host_of_banner(std::string_view line);
 std::string host_of_ansible(std::string_view line);
+std::string host_of_salt(std::string_view line, std::string_view next);  // "node1:" above lines to the right of it
 std::string host_of_log_line(std::string_view line);
 
 // The lines of a text. Where tools that run on several hosts put a name before each ("node1: ", "[pod/a/b] "), it is

@@ -166,6 +166,11 @@ std::string_view command_of_line(std::string_view line) {
   if (trimmed.starts_with("$ ")) return text::trim(trimmed.substr(2));
   // "==> /proc/cmdline <==" of head and tail
   if (trimmed.starts_with("==> ") && trimmed.ends_with(" <==")) return trimmed.substr(4, trimmed.size() - 8);
+  // "Every 1.0s: ethtool -S eth0 | grep discard      node1: Tue Mar  3 ..." of watch
+  if (const auto every = trimmed.find("s: "); trimmed.starts_with("Every ") && every < 16) {
+    const auto rest = text::trim(trimmed.substr(every + 3));
+    return rest.substr(0, rest.find("   "));
+  }
   // "node1$ "
   const auto sign = trimmed.find("$ ");
   if (sign != trimmed.npos && sign > 0 && sign < 40 && trimmed.substr(0, sign).find(' ') == trimmed.npos) {

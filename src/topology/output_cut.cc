@@ -162,6 +162,9 @@ class Cutter {
   // The host that a line heads, and nothing else.
   [[nodiscard]] std::string host_headed(std::size_t i) const {
     if (auto host = host_of_ansible(lines_[i]); !host.empty()) return host;
+    if (i + 1 < lines_.size()) {
+      if (auto host = host_of_salt(lines_[i], lines_[i + 1]); !host.empty()) return host;
+    }
     const bool banner = i > 0 && i + 1 < lines_.size() && is_ruler(lines_[i - 1]) && is_ruler(lines_[i + 1]);
     return banner ? host_of_banner(lines_[i]) : std::string();
   }
@@ -202,8 +205,10 @@ class Cutter {
     }
     if (!fenced_) {
       if (auto host = host_of_heading(trimmed); !host.empty()) {
+        said_ = true;
         if (host != host_) boundary({});
         host_ = std::move(host);
+        return;
       }
     }
     take_words(i, line, trimmed, after_blank);

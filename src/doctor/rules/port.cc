@@ -145,6 +145,8 @@ void flapping(const RuleInput& input, RuleResult& result) {
       if (!value || *value == 0) continue;
       const auto grown = growth(before, *port, counter);
       if (before != nullptr && grown && *grown == 0) continue;
+      // Every port of healthy servers has some from when its link came up.
+      if (!grown && (counter == "port_rcv_errors" || counter == "excessive_buffer_overrun_errors")) continue;
       const bool saturated = *value == 255 && counter.starts_with("link_");
       Finding finding;
       finding.title =

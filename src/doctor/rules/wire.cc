@@ -77,8 +77,9 @@ bool mixed_rates(const RuleInput& input, RuleResult& result) {
   };
   for (const auto& [nic, port] : rail_ports(machine)) {
     const auto& one = machine.nics[nic];
-    // A bonded device reports one leg's rate.
-    if (one.bond || machine.rdma[one.rdma.index].software.value_or(false)) continue;
+    // A bonded device reports one leg's rate; where its bond is not recorded, its name says so.
+    if (one.bond || one.name.find("bond") != std::string::npos || machine.rdma[one.rdma.index].software.value_or(false))
+      continue;
     if (port->state.value_or("ACTIVE") != "ACTIVE") continue;
     if (port->rate_gbps) {
       add(*port->rate_gbps, one.name, port->rate_gbps.source);

@@ -143,7 +143,9 @@ TEST(DoctorContradictions, ToolsThatRunOnManyHostsNameTheHostOfEachLine) {
            rule + "\nnode1\n" + rule + "\n" + up + rule + "\nnode2\n" + rule + "\n" + down,  // clush -b, dshbak
            "node1 | CHANGED | rc=0 >>\n" + up + "node2 | CHANGED | rc=0 >>\n" + down,        // ansible
            named("[pod/node1/c]", up, " ") + named("[pod/node2/c]", down, " "),              // kubectl logs --prefix
-           named("node1 ", up, " | ") + named("node2 ", down, " | ")}) {                     // docker compose
+           "node1:\n" + named("   ", up, " ") + "node2:\n" + named("   ", down, " "),        // salt
+           "$ for h in node1 node2; do echo == $h; ssh $h ibstat; done\n== node1\n" + up + "== node2\n" + down,
+           named("node1 ", up, " | ") + named("node2 ", down, " | ")}) {  // docker compose
     const auto report = report_on(text);
     ASSERT_EQ(report.findings.size(), 1U) << text;
     EXPECT_EQ(report.findings.front().title, "node2: mlx5_0: its port is DOWN") << text;
@@ -152,6 +154,11 @@ TEST(DoctorContradictions, ToolsThatRunOnManyHostsNameTheHostOfEachLine) {
   // The lines keep the numbers that they have in the text.
   const auto report = report_on(in_turn(named("node1", up), named("node2", down)));
   EXPECT_TRUE(has(text_named(report, "paste.txt:2-").where, "(node2)")) << told(report, ReadState::read);
+  // A host that says only what failed is a host too.
+  const auto lost = report_on(named("node1", up) +
+                              "node2: Unable to determine the device handle for GPU 0000:43:00.0: GPU is lost.\n");
+  ASSERT_FALSE(lost.findings.empty());
+  EXPECT_EQ(lost.findings.front().title, "node2: 0000:43:00.0 does not answer: it is lost");
   // Names of devices, and of what no output follows, are no hosts.
   for (const std::string& text : std::vector<std::string>{up + named("mlx5_0", up), "step1: run it\n" + up,
                                                           "1: lo: <UP> mtu 65536\n2: e1: <UP> mtu 1500\n"}) {

@@ -256,6 +256,10 @@ TEST(DoctorTexts, WhatCommandsOfTheFieldPrintIsReadWhole) {
   };
   is_whole("$ rdma statistic show link mlx5_0/1 -p\nlink mlx5_0/1\n    rx_write_requests 0\n    out_of_sequence 991\n",
            "1 port");
+  is_whole("link mlx5_0/1 lid 13 sm_lid 1 lmc 0 state ACTIVE physical_state LINK_UP\n    caps: <SM, NOTICE>\n",
+           "1 port");
+  is_whole("Every 1.0s: ethtool -S e1 | grep disc     n1: Tue Mar  3 10:15:22 2026\n\n     rx_discards_phy: 1\n",
+           "e1: 1 counters");
   is_whole("$ uname -r\n5.15.0-97-generic\n", "kernel 5.15.0-97-generic");
   is_whole(
       "$ tail -n +1 /sys/class/infiniband/mlx5_0/ports/1/rate\n==> /sys/class/infiniband/mlx5_0/ports/1/rate <==\n"
