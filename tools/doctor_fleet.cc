@@ -24,7 +24,8 @@ Exit run_fleet(Tool& tool, const FleetOptions& options) {
     tool.fail(status);
     return static_cast<Exit>(3);
   };
-  if (options.files.size() < 2) return tool.misused("FILE: needs two or more recorded machines");
+  const char* few = "FILE: needs two or more recorded machines";
+  if (options.files.empty()) return tool.misused(few);
   if (auto status = can_write(options.html); !status) return unable(status);
   // Files of one name in several folders go by their paths.
   std::set<std::string_view> names;
@@ -44,6 +45,7 @@ Exit run_fleet(Tool& tool, const FleetOptions& options) {
       nodes.push_back({one.host.empty() ? name : name + ":" + one.host, std::move(one), std::move(report)});
     }
   }
+  if (nodes.size() < 2) return tool.misused(few);
   const auto fleet = doctor::compare_fleet(nodes);
   const auto code = static_cast<Exit>(doctor::exit_code(fleet, nodes));
   if (!options.html.empty()) {

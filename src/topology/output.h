@@ -97,7 +97,7 @@ enum class ReadState : std::uint8_t {
   not_understood,  // no known output
   failed,          // the command failed, or its output is no whole one
   empty,
-  contradicted,  // another output says something else, or is another host's
+  contradicted,  // another output says something else
   cut,           // read, and its end is missing
 };
 std::string_view to_string(ReadState state);
