@@ -118,8 +118,6 @@ struct Output {
 
   // "report.txt:12" of the text's line, from 1.
   [[nodiscard]] std::string at(std::size_t line) const;
-  // The text with each line at its number in the file, below its command: for readers that count lines.
-  [[nodiscard]] std::string in_place() const;
   void read_as(std::string what);
   void fail(std::string why);
 };

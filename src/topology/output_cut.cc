@@ -449,20 +449,6 @@ std::string Output::at(std::size_t line) const {
   return fmt::format("{}:{}", file, number);
 }
 
-std::string Output::in_place() const {
-  std::string out;
-  std::uint32_t line = 1;
-  std::size_t i = 0;
-  for (const auto words : text::lines(text)) {
-    const auto number = i < numbers.size() ? numbers[i++] : line;
-    for (; line < number; ++line) out += line + 1 == number && i == 1 ? command + "\n" : "\n";
-    out += words;
-    out += '\n';
-    ++line;
-  }
-  return out;
-}
-
 void Output::read_as(std::string what) {
   state = ReadState::read;
   gave = std::move(what);
