@@ -23,6 +23,7 @@ bool changes_by_itself(std::string_view name) {
                                                "nccl.",
                                                "ucx.",
                                                "iommu.group.",
+                                               "pcie.nameless.",
                                                "kernel.xid.",
                                                "kernel.sxid.",
                                                "kernel.aer",

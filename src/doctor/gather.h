@@ -21,6 +21,10 @@ struct Case {
   Facts facts;
   std::vector<topology::TextRead> read;  // the texts or sources they are from, and what became of each
   std::vector<Measurement> measured;     // rates that stand among the texts
+  // Which outputs said what a machine's sources say, by the source's name: "ibstat, report.txt:3".
+  std::map<std::string, std::string> said_by;
+  std::string host;         // its name, where the texts are of several hosts
+  std::vector<Case> hosts;  // the other ones, each by itself
 };
 
 // This machine. `environment`: the job's NCCL_* variables, read by the caller.

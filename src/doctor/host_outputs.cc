@@ -44,9 +44,11 @@ std::string read_sysctl(const Output& output, const Gathered& to) {
 // "Linux node 5.15.0-97-generic #107-Ubuntu SMP ... x86_64 GNU/Linux"
 std::string read_uname(const Output& output, const Gathered& to) {
   const auto words = text::words(output.text);
-  if (words.size() < 3) return {};
-  to.facts.set("kernel.release", text::quote(words[2]), output.at(1));
-  return "kernel " + text::quote(words[2]);
+  const bool alone = words.size() == 1 && output.command.find("uname -r") != std::string::npos;
+  if (words.size() < 3 && !alone) return {};
+  const auto release = text::quote(alone ? words[0] : words[2]);
+  to.facts.set("kernel.release", release, output.at(1));
+  return "kernel " + release;
 }
 
 namespace {
@@ -140,34 +142,43 @@ std::string read_ip_statistics(const Output& output, const Gathered& to) {
   return gave;
 }
 
-// The fastest of "Supported link modes:   100000baseCR4/Full", of one interface or several.
+// The fastest of "Supported link modes:   100000baseCR4/Full" and of what the other end advertises, of one interface or
+// several; "Duplex: Half", "Auto-negotiation: off".
 std::string read_ethtool_modes(const Output& output, const Gathered& to) {
   std::string gave;
   std::string interface;
-  bool supported = false;
+  const char* list = nullptr;
   std::size_t number = 0;
   double fastest = 0;
+  const auto set = [&](const char* name, std::string value) {
+    const auto fact = fmt::format("net.{}.{}", interface, name);
+    to.facts.forget(fact);
+    to.facts.set(fact, std::move(value), output.at(number));
+  };
   for (const auto line : text::lines(output.text)) {
     ++number;
     auto trimmed = text::trim(line);
-    if (trimmed.starts_with("Settings for ")) {
+    if (trimmed.starts_with("Settings for "))
       interface = text::quote(trimmed.substr(13, trimmed.ends_with(':') ? trimmed.size() - 14 : trimmed.npos));
-      fastest = 0;
-    }
+    if (interface.empty()) continue;
     if (const auto colon = trimmed.find(':'); colon != trimmed.npos) {
-      supported = trimmed.starts_with("Supported link modes:");
-      trimmed.remove_prefix(colon + 1);
+      list = trimmed.starts_with("Supported link modes:")                 ? "supported_gbps"
+             : trimmed.starts_with("Link partner advertised link modes:") ? "partner_gbps"
+                                                                          : nullptr;
+      fastest = 0;
+      const auto value = text::trim(trimmed.substr(colon + 1));
+      if (trimmed.starts_with("Duplex:") && value == "Half") set("duplex", "half");
+      if (trimmed.starts_with("Auto-negotiation:")) set("autoneg", value == "on" ? "on" : "off");
+      trimmed = value;
     }
-    if (!supported || interface.empty()) continue;
+    if (list == nullptr) continue;
     for (const auto word : text::words(trimmed)) {
       const auto mbps = word.find("base") == word.npos ? std::nullopt : text::leading_double(word);
       if (!mbps || *mbps <= fastest || *mbps > 1e8) continue;
       fastest = *mbps;
-      const auto fact = fmt::format("net.{}.supported_gbps", interface);
-      to.facts.forget(fact);
-      to.facts.set(fact, fmt::format("{:g}", fastest / 1000), output.at(number));
+      set(list, fmt::format("{:g}", fastest / 1000));
     }
-    if (fastest > 0) gave = fmt::format("link modes of up to {:g} Gb/s", fastest / 1000);
+    if (fastest > 0 && gave.empty()) gave = fmt::format("link modes of up to {:g} Gb/s", fastest / 1000);
   }
   return gave;
 }

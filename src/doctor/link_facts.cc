@@ -45,6 +45,17 @@ void read_interface(const std::string& name, Facts& facts) {
   } else {
     facts.miss(prefix + "stat", statistics.status().message());
   }
+  if (const auto modes = link_modes(name)) {
+    const auto where = "ethtool " + name;
+    if (modes->supported_gbps > 0)
+      facts.set(prefix + "supported_gbps", fmt::format("{:g}", modes->supported_gbps), where);
+    if (modes->partner_gbps > 0) facts.set(prefix + "partner_gbps", fmt::format("{:g}", modes->partner_gbps), where);
+    if (modes->half_duplex) facts.set(prefix + "duplex", "half", where);
+    if (modes->negotiates) facts.set(prefix + "autoneg", *modes->negotiates ? "on" : "off", where);
+    if (modes->supported_gbps <= 0) facts.miss(prefix + "supported_gbps", "its driver names no link modes");
+  } else {
+    facts.miss(prefix + "supported_gbps", modes.status().message());
+  }
   if (const auto pfc = lossless_priorities(name)) {
     std::string map;
     for (const bool on : *pfc) map += on ? '1' : '0';

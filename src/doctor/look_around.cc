@@ -58,12 +58,78 @@ Result<topology::Evidence> evidence_at(const std::string& path, const std::strin
   return content.empty() ? topology::read_evidence(path) : topology::evidence_of(content, topology::input_name(path));
 }
 
+// Where a command read what it printed; empty: its facts name it, or it is no part of a machine.
+std::string_view source_behind(topology::OutputKind kind) {
+  using Kind = topology::OutputKind;
+  switch (kind) {
+    case Kind::ibstat:
+    case Kind::ibstatus:
+    case Kind::show_gids:
+    case Kind::mlxlink:
+    case Kind::sysfs_files:
+    case Kind::sysfs_links:
+    case Kind::numactl:
+    case Kind::rocm_smi:
+    case Kind::amd_smi:
+    case Kind::mx_smi:
+    case Kind::hl_smi: return "sysfs";
+    case Kind::rdma_link:
+    case Kind::rdma_statistic:
+    case Kind::ethtool: return "netlink";
+    case Kind::smi_query:
+    case Kind::smi_table:
+    case Kind::gpu_query:
+    case Kind::nvlink:
+    case Kind::topo_peers: return "nvml";
+    case Kind::lscpu: return "procfs";
+    case Kind::lspci: return "lspci";
+    case Kind::ibv_devinfo: return "ibv_devinfo";
+    case Kind::ibdev2netdev: return "ibdev2netdev";
+    case Kind::ip_link: return "ip_link";
+    case Kind::ip_brief: return "ip_addr";
+    case Kind::bonding: return "bonding";
+    case Kind::topo_matrix: return "topo_matrix";
+    default: return {};
+  }
+}
+
+// Not beside a description of the whole machine, which has these sources itself.
+void name_sources(const topology::Evidence& evidence, Case& found) {
+  for (const auto& other : evidence.others) {
+    if (other.what.starts_with("captured")) return;
+  }
+  std::map<std::string, std::size_t> outputs;
+  for (const auto& output : evidence.outputs) {
+    if (output.state != ReadState::read) continue;
+    if (output.kind >= topology::OutputKind::snapshot && output.kind <= topology::OutputKind::nccl_xml) return;
+    const auto source = std::string(source_behind(output.kind));
+    if (source.empty() || ++outputs[source] > 3) continue;
+    auto& said = found.said_by[source];
+    said += fmt::format("{}{}, {}", said.empty() ? "" : "; ", to_string(output.kind), output.at(1));
+  }
+  for (const auto& [source, count] : outputs) {
+    if (count > 3) found.said_by[source] += fmt::format(" and {} more", count - 3);
+  }
+}
+
+void read_outputs(topology::Evidence& evidence, Case& found) {
+  found.host = evidence.host;
+  const Gathered to{found.machine, found.facts, found.measured};
+  for (auto& output : evidence.outputs) read_output(output, to);
+  join_facts(found.facts);
+  name_sources(evidence, found);
+  for (auto& one : topology::texts_of(evidence)) found.read.push_back(std::move(one));
+  for (const auto& [name, says] : found.facts.disputes())
+    found.read.push_back({found.facts.find(name)->where, name, ReadState::contradicted, says});
+}
+
 }  // namespace
 
 Result<Case> look_around(const std::map<std::string, std::string>& environment) {
   auto machine = topology::discover();
   if (!machine) return machine.status();
-  Case found{std::move(*machine), {}, {}, {}};
+  Case found;
+  found.machine = std::move(*machine);
   read_kernel_facts("", found.machine, found.facts);
   read_pci_facts("", found.machine, found.facts);
   read_nvml_facts(found.machine, found.facts);
@@ -90,19 +156,20 @@ Result<Case> read_case(const std::string& path) {
   }
   auto evidence = evidence_at(path, content);
   if (!evidence) return evidence.status();
-  Case found{std::move(evidence->machine), {}, {}, {}};
+  Case found;
+  found.machine = std::move(evidence->machine);
   if (folder && (topology::is_directory(path + "/sys") || topology::is_directory(path + "/proc"))) {
     read_kernel_facts(path, found.machine, found.facts);
     found.read.push_back({"proc/", "captured /proc and settings of /sys", ReadState::read,
                           topology::text::count(found.facts.all().size(), "fact")});
     read_pci_facts(path, found.machine, found.facts);
   }
-  const Gathered to{found.machine, found.facts, found.measured};
-  for (auto& output : evidence->outputs) read_output(output, to);
-  join_facts(found.facts);
-  for (auto& one : topology::texts_of(*evidence)) found.read.push_back(std::move(one));
-  for (const auto& [name, says] : found.facts.disputes())
-    found.read.push_back({found.facts.find(name)->where, name, ReadState::contradicted, says});
+  read_outputs(*evidence, found);
+  for (auto& other : evidence->hosts) {
+    auto& one = found.hosts.emplace_back();
+    one.machine = std::move(other.machine);
+    read_outputs(other, one);
+  }
   // That a command failed is understood too.
   const bool any = std::any_of(found.read.begin(), found.read.end(), [](const TextRead& one) {
     return one.state == ReadState::read || one.state == ReadState::cut || one.state == ReadState::failed;

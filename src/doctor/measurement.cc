@@ -93,7 +93,7 @@ using topology::OutputKind;
 
 // One output of a program that measures.
 Result<std::vector<Measurement>> read_output_rows(const topology::Machine& machine, const topology::Output& output) {
-  const auto content = output.in_place();
+  const auto content = output.command + "\n" + output.text;
   const auto& name = output.file;
   switch (output.kind) {
     case OutputKind::perftest: return read_perftest(machine, content, name);
@@ -116,6 +116,14 @@ Result<std::vector<Measurement>> read_output_rows(const topology::Machine& machi
 Result<std::vector<Measurement>> read_rates_of(const topology::Machine& machine, const topology::Output& output) {
   auto rows = read_output_rows(machine, output);
   if (!rows) return rows;
+  // The readers count lines from the command on, which is the first.
+  for (auto& row : *rows) {
+    const auto colon = row.where.rfind(':');
+    const auto line = colon == std::string::npos || output.kind == OutputKind::bench
+                          ? std::nullopt
+                          : text::to_u32(std::string_view(row.where).substr(colon + 1));
+    if (line && *line > 1) row.where = output.at(*line - 1);
+  }
   if (rows->empty())
     return Status(ErrorCode::invalid_argument,
                   fmt::format("{}: {} without a measured rate", output.file, to_string(output.kind)));

@@ -171,6 +171,69 @@ Result<std::map<std::string, std::uint64_t>> ethtool_statistics(const std::strin
   return out;
 }
 
+namespace {
+
+// The bits of enum ethtool_link_mode_bit_indices that are a rate, from the first to the last of a run, and Mb/s. By
+// number: the headers of a build know fewer than its kernel.
+struct ModeBits {
+  unsigned first, last;
+  double mbps;
+};
+constexpr ModeBits kModeBits[] = {
+    {0, 1, 10},         {2, 3, 100},        {4, 5, 1000},     {12, 12, 10000}, {15, 15, 2500},   {17, 17, 1000},
+    {18, 20, 10000},    {21, 22, 20000},    {23, 26, 40000},  {27, 30, 56000}, {31, 33, 25000},  {34, 35, 50000},
+    {36, 39, 100000},   {40, 40, 50000},    {41, 41, 1000},   {42, 46, 10000}, {47, 47, 2500},   {48, 48, 5000},
+    {52, 56, 50000},    {57, 61, 100000},   {62, 66, 200000}, {67, 67, 100},   {68, 68, 1000},   {69, 73, 400000},
+    {75, 79, 100000},   {80, 84, 200000},   {85, 89, 400000}, {90, 91, 100},   {93, 98, 800000}, {103, 108, 200000},
+    {109, 114, 400000}, {115, 120, 800000},
+};
+
+double fastest_of(std::string_view words) {
+  double mbps = 0;
+  for (const auto& one : kModeBits) {
+    for (auto bit = one.first; bit <= one.last; ++bit) {
+      if ((at<std::uint32_t>(words, bit / 32 * 4) >> (bit % 32) & 1U) != 0) mbps = std::max(mbps, one.mbps);
+    }
+  }
+  return mbps / 1000;
+}
+
+}  // namespace
+
+LinkModes parse_link_modes(std::string_view settings) {
+  LinkModes out;
+  const auto head = at<ethtool_link_settings>(settings);
+  if (settings.size() < sizeof head || head.link_mode_masks_nwords <= 0) return out;
+  const auto bytes = static_cast<std::size_t>(head.link_mode_masks_nwords) * 4;
+  if (settings.size() < sizeof head + 3 * bytes) return out;
+  // Supported, advertised, and what the other end advertises.
+  out.supported_gbps = fastest_of(settings.substr(sizeof head, bytes));
+  out.partner_gbps = fastest_of(settings.substr(sizeof head + 2 * bytes, bytes));
+  out.half_duplex = head.duplex == DUPLEX_HALF;
+  out.negotiates = head.autoneg == AUTONEG_ENABLE;
+  return out;
+}
+
+Result<LinkModes> link_modes(const std::string& interface) {
+  const Socket socket(AF_INET, SOCK_DGRAM, 0);
+  if (socket.get() < 0) return refused("ethtool", errno);
+  if (interface.size() >= IFNAMSIZ) return Status(ErrorCode::invalid_argument, interface + ": no interface's name");
+  // Three sets of at most 127 words, by the field's type.
+  std::vector<std::uint64_t> words((sizeof(ethtool_link_settings) + 3 * 127 * 4) / 8 + 1);
+  auto* settings = reinterpret_cast<ethtool_link_settings*>(words.data());
+  // Asked with 0 words the kernel says how many it has, as a negative number.
+  for (int round = 0; round < 2; ++round) {
+    settings->cmd = ETHTOOL_GLINKSETTINGS;
+    ifreq request{};
+    std::memcpy(request.ifr_name, interface.c_str(), interface.size());
+    request.ifr_data = reinterpret_cast<char*>(settings);
+    if (::ioctl(socket.get(), SIOCETHTOOL, &request) != 0) return refused("ethtool", errno);
+    if (settings->link_mode_masks_nwords >= 0) break;
+    settings->link_mode_masks_nwords = static_cast<std::int8_t>(-settings->link_mode_masks_nwords);
+  }
+  return parse_link_modes({reinterpret_cast<const char*>(words.data()), words.size() * 8});
+}
+
 Result<std::array<bool, 8>> parse_lossless_priorities(std::string_view message) {
   Result<std::array<bool, 8>> out = Status(ErrorCode::unsupported, "the driver says nothing of PFC");
   if (message.size() < sizeof(dcbmsg)) return out;

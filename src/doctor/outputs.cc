@@ -87,6 +87,11 @@ void read_output(topology::Output& output, const Gathered& to) {
       output.state = topology::ReadState::not_used;
       output.gave = "modules have numbers of their own: lspci says where accelerators are";
     }
+    if ((output.kind == Kind::ethtool_statistics || output.kind == Kind::qos) &&
+        output.state == topology::ReadState::not_understood && interface_of(output, to.machine).empty()) {
+      output.state = topology::ReadState::not_used;
+      output.gave = "neither its command nor the file's name says which interface it is of";
+    }
     return;
   }
   output.read_as(output.gave.empty() ? gave : output.gave + "; " + gave);

@@ -174,8 +174,8 @@ std::string read_variables(const Output& output, const Gathered& to) {
 }
 
 std::string interface_of(const Output& output, const topology::Machine& machine) {
-  const auto words = text::words(output.command);
-  // `ethtool -S eth0`, `mlnx_qos -i eth0`: the last word that is no option.
+  // `ethtool -S eth0 | grep discard`, `mlnx_qos -i eth0`: the last word that is no option.
+  const auto words = text::words(std::string_view(output.command).substr(0, output.command.find_first_of("|;>")));
   if (words.size() > 1 && !words.back().starts_with('-')) return text::quote(words.back());
   std::string interface;
   for (const auto& one : machine.interfaces) {

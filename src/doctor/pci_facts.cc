@@ -160,6 +160,58 @@ bool is_gone(std::string_view line) {
   return false;
 }
 
+// `lspci -vv | grep LnkSta`: links of devices that no line names, or of the one that the command names by -s.
+class NamelessLinks {
+ public:
+  explicit NamelessLinks(const topology::Output& output) {
+    const auto words = text::words(output.command);
+    for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+      if (!words[i].starts_with('-') || !words[i].ends_with('s')) continue;
+      if (const auto bus = topology::BusId::parse(words[i + 1])) device_ = bus->to_string();
+    }
+  }
+  void read(std::string_view line, const std::string& where, Facts& facts) {
+    const auto able = line.starts_with("LnkCap:");
+    if (!able && !line.starts_with("LnkSta:")) return;
+    const auto of = [line](std::string_view word) {
+      const auto at = line.find(word);
+      return at == line.npos ? 0.0 : text::leading_double(line.substr(at + word.size())).value_or(0);
+    };
+    const std::pair<double, double> now{of("Width x"), of("Speed ")};
+    if (able) {
+      most_ = now;
+      return;
+    }
+    ++links_;
+    const auto name = fmt::format("pcie.nameless.{:04}", links_);
+    // The words "(downgraded)" compare with the device's own best.
+    const auto narrow = now.first > 0 && now.first < most_.first;
+    const auto slow = now.second > 0 && now.second < most_.second;
+    const auto down = line.find("(downgraded)") != line.npos;
+    if (narrow || slow || (down && now.first > 0)) {
+      const auto of_most = [](double is, double best) { return best > is ? fmt::format(" of {:g}", best) : ""; };
+      facts.set(name,
+                fmt::format("x{:g}{} at {:g}{} GT/s", now.first, of_most(now.first, most_.first), now.second,
+                            of_most(now.second, most_.second)),
+                where);
+      if (!device_.empty()) facts.set(name + ".device", device_, where);
+      ++low_;
+    }
+    most_ = {};
+  }
+  [[nodiscard]] std::string gave() const {
+    if (links_ == 0) return {};
+    return fmt::format("{} of {}, {} below what the device can do", topology::text::count(links_, "link"),
+                       device_.empty() ? "devices that no line names" : device_, low_);
+  }
+
+ private:
+  std::string device_;
+  std::pair<double, double> most_;
+  std::size_t links_ = 0;
+  std::size_t low_ = 0;
+};
+
 }  // namespace
 
 // `lspci -vvv`, of all its functions.
@@ -179,6 +231,7 @@ std::string read_lspci_capabilities(const topology::Output& output, const Gather
     const auto at = line.find(word);
     return at == line.npos ? std::nullopt : text::leading_unsigned(line.substr(at + word.size()));
   };
+  NamelessLinks nameless(output);
   std::set<std::string> listed;  // functions whose capabilities are there
   for (const auto line : text::lines(output.text)) {
     ++number;
@@ -193,8 +246,11 @@ std::string read_lspci_capabilities(const topology::Output& output, const Gather
         continue;
       }
     }
-    if (prefix.empty()) continue;
     const auto trimmed = text::trim(line);
+    if (prefix.empty()) {
+      nameless.read(trimmed, where, facts);
+      continue;
+    }
     if (trimmed.starts_with("Capabilities: <access denied>")) {
       refused = true;
       facts.miss(prefix, where + ": capabilities were refused: lspci -vvv needs root");
@@ -235,6 +291,7 @@ std::string read_lspci_capabilities(const topology::Output& output, const Gather
       facts.miss(one + ".ats", output.file + ": it has no capabilities beyond 256 bytes, where ATS is");
     }
   }
+  if (auto gave = nameless.gave(); !gave.empty()) return gave;
   if (listed.empty()) return refused ? "capabilities refused: lspci -vvv needs root" : "";
   return fmt::format("registers of {}", listed.size());
 }

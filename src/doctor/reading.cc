@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "doctor/rule.h"
+#include "predict/model.h"
 #include "render/phrases.h"
 #include "topology/pci_ids.h"
 
@@ -47,9 +48,47 @@ std::vector<std::string> unseen_of(const Case& found, const Report& report) {
 
 }  // namespace
 
+namespace {
+
+// "port 1 (sysfs)" of a value that a command printed: which output that is.
+void name_sources(const Case& found, std::vector<Finding>& findings) {
+  for (auto& finding : findings) {
+    for (auto& evidence : finding.evidence) {
+      const auto open = evidence.where.rfind(" (");
+      if (open == std::string::npos || !evidence.where.ends_with(')')) continue;
+      const auto said = found.said_by.find(evidence.where.substr(open + 2, evidence.where.size() - open - 3));
+      if (said != found.said_by.end()) evidence.where.replace(open, std::string::npos, " (" + said->second + ")");
+    }
+  }
+}
+
+// Each of the other hosts is examined by itself; what is found says whose it is.
+void tell_hosts(const Case& found, Report& report) {
+  if (found.hosts.empty()) return;
+  for (auto& finding : report.findings) finding.title = found.host + ": " + finding.title;
+  for (const auto& host : found.hosts) {
+    const predict::Model model(host.machine);
+    auto own = examine({model, host.facts, host.measured, nullptr, nullptr});
+    name_sources(host, own.findings);
+    report.read.push_back({host.read.empty() ? std::string() : host.read.front().where, "host " + host.host,
+                           ReadState::read, rules_text(own)});
+    report.read.insert(report.read.end(), host.read.begin(), host.read.end());
+    for (auto& why : unseen_of(host, own)) report.unseen.push_back(host.host + ": " + why);
+    for (auto& finding : own.findings) {
+      finding.title = host.host + ": " + finding.title;
+      finding.devices.clear();  // they are of another machine
+      report.findings.push_back(std::move(finding));
+    }
+  }
+}
+
+}  // namespace
+
 void tell_reading(const Case& found, Report& report) {
   report.read = found.read;
   report.unseen = unseen_of(found, report);
+  name_sources(found, report.findings);
+  tell_hosts(found, report);
   conclude(report);
 }
 

@@ -56,7 +56,8 @@ Result<Case> parse_case(std::string_view text, const std::string& name) {
     if (!json.contains("machine")) return bad("\"machine\" is missing");
     auto machine = topology::read_snapshot(json["machine"].dump(), name);
     if (!machine) return machine.status();
-    Case one{std::move(*machine), {}, {}, {}};
+    Case one;
+    one.machine = std::move(*machine);
     for (const char* key : {"facts", "not_read"}) {
       if (!json.contains(key) || !json[key].is_object()) return bad(fmt::format("\"{}\" is no object", key));
     }

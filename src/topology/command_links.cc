@@ -164,7 +164,113 @@ class LinkReader {
   std::map<std::pair<std::uint32_t, std::uint8_t>, Ref<HostBridge>> roots_;
 };
 
+// "/sys/class/net/eth0/speed:100000": the path ends at the first colon of its last part.
+struct FileLine {
+  std::string_view path, value;
+};
+std::optional<FileLine> file_line(std::string_view line) {
+  line = text::trim(line);
+  if (!line.starts_with("/sys/")) return {};
+  const auto path_end = std::min(line.find_first_of(" \t"), line.size());
+  const auto last = line.substr(0, path_end).rfind('/') + 1;
+  const auto colon = line.find(':', last);
+  if (colon >= path_end || colon + 1 >= line.size() || BusId::parse(line.substr(last, path_end - last))) return {};
+  return FileLine{line.substr(0, colon), text::trim(line.substr(colon + 1))};
+}
+
+NetInterface* interface_named(Machine& machine, std::string_view name) {
+  const auto quoted = text::quote(name);
+  if (const auto known = find_interface(machine, quoted)) return &machine.interfaces[known.index];
+  if (machine.interfaces.size() >= kMaxLinks) return nullptr;
+  machine.interfaces.emplace_back().name = quoted;
+  return &machine.interfaces.back();
+}
+
+bool read_interface_file(std::string_view name, std::string_view field, std::string_view value, Machine& machine) {
+  const auto number = text::to_u32(value);
+  const bool speed = field == "speed" && text::to_signed(value);
+  const bool carrier = field == "carrier" && number && *number < 2;
+  const bool mtu = field == "mtu" && number;
+  if (!speed && !carrier && !mtu && field != "operstate") return false;
+  auto* interface = interface_named(machine, name);
+  if (interface == nullptr) return false;
+  // A driver that knows no speed says -1.
+  if (speed && number && *number > 0 && *number < 10000000) interface->speed_gbps.learn(*number / 1e3, kSysfs);
+  if (carrier) interface->carrier.learn(*number == 1, kSysfs);
+  if (mtu) interface->mtu.learn(*number, kSysfs);
+  if (field == "operstate") interface->state.learn(text::quote(value), kSysfs);
+  return true;
+}
+
+bool read_function_file(const BusId& bus, std::string_view field, std::string_view value, Machine& machine) {
+  const auto gts = field.ends_with("_link_speed") ? text::leading_double(value) : std::nullopt;
+  const auto lanes = field.ends_with("_link_width") ? text::to_u32(value) : std::nullopt;
+  const auto node = field == "numa_node" ? text::to_signed(value) : std::nullopt;
+  const auto hex = field == "vendor" || field == "device" || field == "class" ? text::to_hex(value) : std::nullopt;
+  const bool known = (gts && *gts > 0 && *gts < 1000) || (lanes && *lanes <= 64) || node || (hex && *hex <= 0xffffff);
+  if (!known) return false;
+  auto found = find_pci(machine, bus);
+  if (!found) {
+    if (machine.pci.size() >= kMaxPciDevices) return false;
+    found = Ref<PciDevice>(machine.pci.size());
+    machine.pci.emplace_back().bus_id = bus;
+  }
+  auto& device = machine.pci[found.index];
+  const bool most = field.starts_with("max_");
+  if (gts) (most ? device.link.max_speed_gts : device.link.speed_gts).learn(*gts, kSysfs);
+  if (lanes) (most ? device.link.max_width : device.link.width).learn(*lanes, kSysfs);
+  if (node && *node >= 0 && *node <= 4095) device.numa_node.learn(static_cast<std::uint32_t>(*node), kSysfs);
+  if (hex) {
+    (field == "vendor"   ? device.vendor_id
+     : field == "device" ? device.device_id
+                         : device.class_code)
+        .learn(static_cast<std::uint32_t>(*hex), kSysfs);
+  }
+  return true;
+}
+
+// The same device has paths in class/ and in devices/.
+bool read_file_line(const FileLine& line, Machine& machine) {
+  const auto parts = text::split(line.path, '/');
+  for (std::size_t i = parts.size(); i-- > 2;) {
+    const auto& name = parts[i];
+    if (name.find_first_of("*?[{") != name.npos) return false;
+    const auto above = parts[i - 1];
+    if (i + 1 >= parts.size()) continue;
+    const auto* const rest = parts[i + 1].data();
+    const auto file = line.path.substr(static_cast<std::size_t>(rest - line.path.data()));
+    if (above == "infiniband") return read_port_file(name, file, line.value, machine);
+    if (above == "net") return read_interface_file(name, file, line.value, machine);
+    const auto bus = BusId::parse(name);
+    if (bus && i + 2 == parts.size()) return read_function_file(*bus, file, line.value, machine);
+  }
+  return false;
+}
+
 }  // namespace
+
+bool is_sysfs_file(std::string_view line) {
+  return file_line(line).has_value();
+}
+
+std::size_t read_sysfs_files(const Output& output, Machine& machine) {
+  std::size_t read = 0;
+  std::vector<std::string_view> values;
+  for (const auto line : text::lines(output.text)) {
+    const auto own = file_line(line);
+    if (own && read_file_line(*own, machine)) ++read;
+    if (!own && !text::trim(line).empty()) values.push_back(text::trim(line));
+  }
+  // `cat` of one file, or of several that its command names one by one.
+  std::vector<std::string_view> paths;
+  for (const auto word : text::words(std::string_view(output.command).substr(0, output.command.find_first_of("|;>")))) {
+    if (word.starts_with("/sys/")) paths.push_back(word);
+  }
+  for (std::size_t i = 0; i < values.size() && values.size() == paths.size(); ++i) {
+    if (read_file_line({paths[i], values[i]}, machine)) ++read;
+  }
+  return read;
+}
 
 bool is_sysfs_link(std::string_view line) {
   const auto arrow = line.find(" -> ");

@@ -112,6 +112,12 @@ std::optional<std::uint32_t> small_number(std::string_view value) {
   return static_cast<std::uint32_t>(*hex);
 }
 
+void add_counter(std::vector<Counter>& counters, std::string_view name, std::uint64_t value, Source source) {
+  const auto quoted = text::quote(name);
+  const bool known = std::any_of(counters.begin(), counters.end(), [&](const auto& one) { return one.name == quoted; });
+  if (!known && counters.size() < kMaxCounters) counters.push_back({quoted, value, source});
+}
+
 }  // namespace
 
 // "CA 'mlx5_0'", its fields, "Port 1:" and the port's.
@@ -231,15 +237,48 @@ std::size_t read_rdma_statistic(std::string_view content, const std::string&, Ma
     }
     for (; in_port && next + 1 < words.size(); next += 2) {
       const auto value = text::to_unsigned(words[next + 1]);
-      auto& counters = reader.port().hw_counters;
-      if (!value || counters.size() >= kMaxCounters) continue;
-      const auto name = text::quote(words[next]);
-      const bool known =
-          std::any_of(counters.begin(), counters.end(), [&](const auto& one) { return one.name == name; });
-      if (!known) counters.push_back({name, *value, kRdmaTool});
+      if (value) add_counter(reader.port().hw_counters, words[next], *value, kRdmaTool);
     }
   }
   return read;
+}
+
+bool read_port_file(std::string_view device, std::string_view file, std::string_view value, Machine& machine) {
+  const auto parts = text::split(file, '/');
+  PortReader reader(Source::sysfs, machine);
+  if (parts.size() == 1) {
+    const auto field = parts[0];
+    if (field != "fw_ver" && field != "hca_type" && field != "board_id") return false;
+    if (!reader.begin(device, 1)) return false;
+    auto& one = reader.device();
+    (field == "fw_ver"     ? one.firmware
+     : field == "hca_type" ? one.hca_type
+                           : one.board_id)
+        .learn(text::quote(value), Source::sysfs);
+    return true;
+  }
+  const auto number = parts.size() > 2 && parts[0] == "ports" ? text::to_u32(parts[1]) : std::nullopt;
+  if (!number) return false;
+  const auto field = parts[2];
+  const bool counts = parts.size() == 4 && (field == "counters" || field == "hw_counters");
+  const auto count = counts ? text::to_unsigned(value) : std::nullopt;
+  const auto rate = field == "rate" ? parse_port_rate(value) : std::nullopt;
+  const bool word = field == "state" || field == "phys_state" || field == "link_layer";
+  if ((!word && !rate && !count) || !reader.begin(device, *number)) return false;
+  auto& port = reader.port();
+  if (count && parts[3] != "lifespan")
+    add_counter(field == "counters" ? port.counters : port.hw_counters, parts[3], *count, Source::sysfs);
+  if (field == "state") reader.learn_state(state_name(value));
+  if (field == "phys_state") reader.learn_physical(physical_name(value));
+  if (field == "link_layer") port.link_layer.learn(text::quote(value), Source::sysfs);
+  // The files come in any order.
+  if (rate && port.state.value_or("ACTIVE") == "ACTIVE") {
+    port.rate_gbps.learn(rate->gbps, Source::sysfs);
+    port.lanes.learn(rate->lanes, Source::sysfs);
+    port.speed_name.learn(text::quote(rate->speed_name), Source::sysfs);
+  }
+  if (field == "state" && *port.state != "ACTIVE" && port.rate_gbps.source == Source::sysfs) port.rate_gbps.forget();
+  return true;
 }
 
 // "mlx5_0  1  3  0000:0000:0000:0000:0000:ffff:0a00:0001  10.0.0.1  v2  ens1f0np0"

@@ -29,6 +29,12 @@ std::size_t read_ip_link(std::string_view content, const std::string& place, Mac
 // `ls -l` of /sys/class/infiniband, /sys/class/net or /sys/bus/pci/devices; after all that names PCI functions.
 std::size_t read_sysfs_links(std::string_view content, const std::string& place, Machine& machine);
 bool is_sysfs_link(std::string_view line);
+// Files of /sys on RDMA ports, interfaces and PCI functions: "PATH:value" of `grep .`, the value alone below the path
+// that its command or "==> PATH <==" names.
+std::size_t read_sysfs_files(const Output& output, Machine& machine);
+bool is_sysfs_file(std::string_view line);
+// What "ports/1/rate" of a device holds; false: it is nothing that a machine has.
+bool read_port_file(std::string_view device, std::string_view file, std::string_view value, Machine& machine);
 // `nvidia-smi --query-gpu=index,pci.bus_id --format=csv`
 std::size_t read_gpu_query(std::string_view content, const std::string& place, Machine& machine);
 // ibstat, ibstatus, `rdma link`, `rdma statistic`, show_gids

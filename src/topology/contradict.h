@@ -45,9 +45,6 @@ class Contradictions {
 // Whether `b` is worse than `a` for a field, or a fact, of this name; none: that cannot be told.
 std::optional<bool> is_worse(std::string_view field, std::string_view a, std::string_view b);
 
-// "2 hosts in one text", by prompts, headings and the words of system logs; `what` is empty where there is one.
-TextRead several_hosts(const std::vector<Output>& outputs);
-
 // How an output was cut off; empty: it was not, as far as it shows.
 std::string cut_off(const Output& output);
 // Whether a word is the begin of one of these, and none of them.

@@ -1,6 +1,7 @@
 #include "topology/evidence.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -15,6 +16,7 @@ namespace {
 constexpr std::size_t kMaxFiles = 8192;
 constexpr std::size_t kMaxFileBytes = 33U << 20;
 constexpr std::size_t kMaxAllBytes = 512U << 20;
+constexpr std::size_t kMaxHosts = 1024;
 
 bool is_tree(const std::string& path) {
   if (is_directory(path + "/sys") || is_directory(path + "/class/infiniband") || is_directory(path + "/class/net") ||
@@ -76,6 +78,49 @@ Status read_folder(const std::string& path, bool tree, Evidence& evidence) {
   return {};
 }
 
+// Keeps the outputs of one host, which most are of, and those that name none; the others' are evidence of their own.
+void part_hosts(const std::string& path, Evidence& evidence) {
+  std::vector<std::pair<std::string, std::size_t>> hosts;
+  for (const auto& output : evidence.outputs) {
+    const auto host = host_of(output);
+    if (host.empty() || output.kind == OutputKind::unknown) continue;
+    const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const auto& one) { return one.first == host; });
+    if (known != hosts.end()) {
+      ++known->second;
+    } else if (hosts.size() < kMaxHosts) {
+      hosts.emplace_back(host, 1);
+    }
+  }
+  if (hosts.size() < 2) return;
+  const auto most =
+      std::max_element(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  evidence.host = most->first;
+  std::string names;
+  std::vector<Output> kept;
+  std::map<std::string, Evidence> others;
+  for (const auto& [host, outputs] : hosts) {
+    names += (names.empty() ? "" : ", ") + host;
+    if (host != evidence.host) others[host].host = host;
+  }
+  evidence.others.push_back(
+      {evidence.outputs.front().file, "hosts", ReadState::read, fmt::format("{} hosts: {}", hosts.size(), names)});
+  for (auto& output : evidence.outputs) {
+    const auto other = others.find(host_of(output));
+    (other == others.end() ? kept : other->second.outputs).push_back(std::move(output));
+  }
+  evidence.outputs = std::move(kept);
+  for (const auto& [host, outputs] : hosts) {
+    const auto other = others.find(host);
+    if (other == others.end()) continue;
+    Machine base;
+    base.name = host;
+    auto& one = other->second;
+    if (auto status = build_machine(path, std::move(base), one); !status)
+      one.others.push_back({{}, host, ReadState::failed, status.message()});
+    evidence.hosts.push_back(std::move(one));
+  }
+}
+
 }  // namespace
 
 Result<Evidence> evidence_of(std::string_view content, const std::string& path) {
@@ -84,6 +129,7 @@ Result<Evidence> evidence_of(std::string_view content, const std::string& path) 
   evidence.outputs = cut_outputs(content, std::string(file_name(path)));
   Machine base;
   base.name = std::string(file_name(path));
+  part_hosts(path, evidence);
   if (auto status = build_machine(path, std::move(base), evidence); !status) return status;
   return evidence;
 }
@@ -107,6 +153,7 @@ Result<Evidence> read_evidence(const std::string& path) {
     evidence.described = true;
   }
   if (auto status = read_folder(folder, tree, evidence); !status) return status;
+  part_hosts(folder, evidence);
   if (auto status = build_machine(folder, std::move(base), evidence); !status) return status;
   return evidence;
 }
@@ -121,6 +168,7 @@ std::vector<TextRead> texts_of(const Evidence& evidence) {
       read.where = fmt::format("{}:{}-{}", one.file, one.numbers.front(), one.numbers.back());
     read.state = one.state;
     read.gave = one.gave;
+    if (!evidence.host.empty() && host_of(one) == evidence.host) read.where += " (" + evidence.host + ")";
     read.what = one.kind == OutputKind::unknown || one.kind == OutputKind::failure ? one.command
                                                                                    : std::string(to_string(one.kind));
     if (one.kind == OutputKind::unknown && one.state == ReadState::not_understood) {

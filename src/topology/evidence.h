@@ -18,6 +18,9 @@ struct Evidence {
   // All outputs, in the order of files. Those that say nothing of the machine's parts are left at `not_understood`,
   // with their kind, for other readers.
   std::vector<Output> outputs;
+  // Of the other hosts whose outputs are in the same texts; none of them has hosts of its own.
+  std::vector<Evidence> hosts;
+  std::string host;              // its name, where there are several
   std::vector<TextRead> others;  // what is no text: captured trees, folders, files that could not be read
 };
 

@@ -176,6 +176,7 @@ constexpr PartOf kPartReaders[] = {
     {Kind::rdma_link, read_rdma_link, "port"},
     {Kind::show_gids, read_show_gids, "GID"},
     {Kind::rdma_statistic, read_rdma_statistic, "port"},
+    {Kind::sysfs_files, nullptr, "file"},
     {Kind::ibdev2netdev, read_ibdev2netdev, "port"},
     {Kind::ip_link, read_ip_link, "interface"},
     {Kind::ip_brief, read_ip_brief, "interface"},
@@ -199,6 +200,10 @@ constexpr PartOf kPartReaders[] = {
 // What an output says of the machine's parts; empty: nothing.
 std::string read_part(const PartOf& part, const Output& output, Machine& machine) {
   if (part.kind == Kind::mlxlink) return read_mlxlink(output, machine);
+  if (part.kind == Kind::sysfs_files) {
+    const auto n = read_sysfs_files(output, machine);
+    return n == 0 ? std::string() : text::count(n, part.noun);
+  }
   if (part.read == nullptr) return read_bond(output, machine);
   const auto n = part.read(output.text, place_of(output), machine);
   if (n == 0) return {};
@@ -240,6 +245,10 @@ Status build_machine(const std::string& path, Machine machine, Evidence& evidenc
       if (!gave.empty()) {
         output.read_as(std::move(gave));
         evidence.described = true;
+      } else if (part.kind == Kind::sysfs_files) {
+        output.state = ReadState::not_used;
+        output.gave =
+            "no line says of a port, an interface or a PCI function which file it is of (`grep . FILES` does)";
       } else if (part.kind == Kind::bonding) {
         output.gave = "neither `ip link` nor the file's name tells which bond this is";
         add_note(machine, NoteKind::unknown, place_of(output), output.gave + ": ignored");
@@ -255,7 +264,8 @@ Status build_machine(const std::string& path, Machine machine, Evidence& evidenc
     }
   }
   for (auto& one : differ.settle(machine)) evidence.others.push_back(std::move(one));
-  if (auto hosts = several_hosts(evidence.outputs); !hosts.what.empty()) evidence.others.push_back(std::move(hosts));
+  for (const auto& other : evidence.hosts)
+    add_note(machine, NoteKind::remark, other.host, "its outputs are another machine's: left out here");
   const bool pasted = std::any_of(evidence.outputs.begin(), evidence.outputs.end(), [](const Output& one) {
     return one.state == ReadState::read && one.kind >= Kind::topo_matrix;
   });

@@ -36,6 +36,7 @@ enum class OutputKind : std::uint8_t {
   lspci_drawing,
   sysfs_links,
   iommu_types,
+  sysfs_files,
   // RDMA devices
   ibv_devinfo,
   ibdev2netdev,
@@ -96,7 +97,7 @@ enum class ReadState : std::uint8_t {
   not_understood,  // no known output
   failed,          // the command failed, or its output is no whole one
   empty,
-  contradicted,  // another output says something else, or is another host's
+  contradicted,  // another output says something else
   cut,           // read, and its end is missing
 };
 std::string_view to_string(ReadState state);
@@ -117,8 +118,6 @@ struct Output {
 
   // "report.txt:12" of the text's line, from 1.
   [[nodiscard]] std::string at(std::size_t line) const;
-  // The text with each line at its number in the file, below its command: for readers that count lines.
-  [[nodiscard]] std::string in_place() const;
   void read_as(std::string what);
   void fail(std::string why);
 };
@@ -147,9 +146,32 @@ OutputKind kind_of_document(std::string_view content);
 OutputKind kind_of_command(std::string_view command);
 // The command of a prompt, or of a line that heads an output; empty: the line is neither.
 std::string_view command_of_line(std::string_view line);
+// A prompt behind which nothing was typed.
+bool is_bare_prompt(std::string_view line);
 // The host that a prompt, or a heading of one word, names, in lower case; empty: none.
 std::string host_of_prompt(std::string_view line);
 std::string host_of_heading(std::string_view line);
+// The same of a name between two rules, as `clush -b` and dshbak print it ("node[1-3] (3)"), of ansible's
+// "node1 | CHANGED | rc=0 >>", and of a line of a system's log.
+std::string host_of_banner(std::string_view line);
+std::string host_of_ansible(std::string_view line);
+std::string host_of_salt(std::string_view line, std::string_view next);  // "node1:" above lines to the right of it
+std::string host_of_log_line(std::string_view line);
+
+// The lines of a text. Where tools that run on several hosts put a name before each ("node1: ", "[pod/a/b] "), it is
+// taken away, and the lines of one host stand together.
+struct HostLine {
+  std::string_view words;
+  std::uint32_t number = 0;  // in the text, from 1
+  std::uint32_t host = 0;    // of `hosts`; 0: no name stood before it
+};
+struct HostLines {
+  std::vector<HostLine> lines;
+  std::vector<std::string> hosts{""};
+};
+HostLines lines_by_host(std::string_view content);
+// Whose the output is, where it tells of one host: what a pair of hosts, or a job, prints names others by right.
+std::string host_of(const Output& output);
 // Commands that print nothing when all is well.
 bool is_silent_command(std::string_view command);
 // Whether these are the words of a command that failed, or found nothing.

@@ -93,6 +93,12 @@ constexpr std::string_view kCommands[] = {"nvidia-smi",
                                           "rpm",
                                           "kubectl",
                                           "perftest",
+                                          "pdsh",
+                                          "clush",
+                                          "ansible",
+                                          "stern",
+                                          "parallel-ssh",
+                                          "pssh",
                                           "lstopo-no-graphics"};
 
 bool is_command(std::string_view words) {
@@ -110,8 +116,12 @@ bool is_command(std::string_view words) {
 // it.
 bool is_bare_command(std::string_view line) {
   if (line.empty() || line.front() == ' ' || line.front() == '\t' || line.size() > 200) return false;
-  if (line.find_first_of(":=|<>[") != line.npos || line.back() == '.' || !is_command(line)) return false;
+  if (line.back() == '.' || !is_command(line)) return false;
   const auto all = text::words(line);
+  // "cat /sys/class/net/eth0/speed", "lspci -vv | grep -E 'LnkSta|LnkCap'"
+  if (all.size() > 1 && (all[1].starts_with('/') || (all[1].starts_with('-') && line.find(" | ") != line.npos)))
+    return line.find(": ") == line.npos;
+  if (line.find_first_of(":=|<>[") != line.npos) return false;
   return all.size() == 1 || std::any_of(all.begin() + 1, all.end(), [](auto word) { return word.starts_with('-'); });
 }
 
@@ -119,8 +129,35 @@ bool is_bare_command(std::string_view line) {
 
 bool is_silent_command(std::string_view command) {
   const auto all = text::words(command);
-  constexpr std::string_view kSilent[] = {"cd", "export", "source", "module", "sudo", "ssh", "modprobe", "exit"};
+  constexpr std::string_view kSilent[] = {"cd",  "export",   "source", "module", "sudo",
+                                          "ssh", "modprobe", "exit",   "logout", "clear"};
   return all.empty() || std::find(std::begin(kSilent), std::end(kSilent), all[0]) != std::end(kSilent);
+}
+
+namespace {
+
+// "root@node1:~# ": where such a prompt ends, whatever follows it; npos: there is none.
+std::size_t end_of_prompt(std::string_view line) {
+  if (host_of_prompt(line).empty() || line.find('@') == line.npos) return line.npos;
+  for (const auto* end : {"$ ", "# "}) {
+    const auto at = line.substr(0, 120).find(end);
+    if (at == line.npos || at == 0) continue;
+    const auto before = line.substr(0, at);
+    const bool bracket = before.front() == '[' && before.ends_with(']');
+    const bool path = before.ends_with('~') || before.find(":/") != before.npos || before.find(":~") != before.npos;
+    if ((bracket || path) && text::words(before).size() <= 3) return at + 2;
+  }
+  return line.npos;
+}
+
+}  // namespace
+
+bool is_bare_prompt(std::string_view line) {
+  line = text::trim(line);
+  if (line == "$") return true;  // "#" alone stands in many outputs
+  if (line.size() > 120 || !(line.ends_with('$') || line.ends_with('#'))) return false;
+  const auto longer = std::string(line) + " ";
+  return end_of_prompt(longer) == longer.size();
 }
 
 std::string_view command_of_line(std::string_view line) {
@@ -129,6 +166,11 @@ std::string_view command_of_line(std::string_view line) {
   if (trimmed.starts_with("$ ")) return text::trim(trimmed.substr(2));
   // "==> /proc/cmdline <==" of head and tail
   if (trimmed.starts_with("==> ") && trimmed.ends_with(" <==")) return trimmed.substr(4, trimmed.size() - 8);
+  // "Every 1.0s: ethtool -S eth0 | grep discard      node1: Tue Mar  3 ..." of watch
+  if (const auto every = trimmed.find("s: "); trimmed.starts_with("Every ") && every < 16) {
+    const auto rest = text::trim(trimmed.substr(every + 3));
+    return rest.substr(0, rest.find("   "));
+  }
   // "node1$ "
   const auto sign = trimmed.find("$ ");
   if (sign != trimmed.npos && sign > 0 && sign < 40 && trimmed.substr(0, sign).find(' ') == trimmed.npos) {
@@ -145,6 +187,7 @@ std::string_view command_of_line(std::string_view line) {
       const auto command = text::trim(trimmed.substr(prompt + 2));
       if (text::words(before).size() <= 3 && is_command(command)) return command;
     }
+    if (const auto end = end_of_prompt(trimmed); end != trimmed.npos) return text::trim(trimmed.substr(end));
   }
   // "# lspci -vvv", "=== ibstat ===", "### `nvidia-smi topo -m`", "+ lscpu"
   const auto first = trimmed.find_first_not_of("#=*-+%>`: \t");
@@ -158,9 +201,13 @@ std::string_view command_of_line(std::string_view line) {
 
 OutputKind kind_of_command(std::string_view command) {
   const auto has = [command](std::string_view word) { return command.find(word) != command.npos; };
+  if (has("uname -r")) return OutputKind::uname;
   if (has("ulimit")) return OutputKind::ulimit;
   if (has("/proc/cmdline")) return OutputKind::cmdline;
   if (has("/proc/sys/") || has("sysctl")) return OutputKind::sysctl;
+  if (has("/sys/") && (has("/infiniband/") || has("/net/") || has("/pci/devices/") || has("/devices/pci")))
+    return OutputKind::sysfs_files;
+  if (has("ethtool -S") || has("ethtool --statistics")) return OutputKind::ethtool_statistics;
   if (has("dmesg") || has("journalctl")) return OutputKind::kernel_log;
   const auto words = text::words(command);
   if (!words.empty() && (words[0] == "env" || words[0] == "printenv")) return OutputKind::environment;

@@ -1,6 +1,6 @@
 // size: one way of cutting, with all its marks
 #include <algorithm>
-#include <array>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -84,7 +84,13 @@ class Cutter {
       content = clean_;
     }
     content_ = content;
-    lines_ = text::lines(content_);
+    auto by_host = lines_by_host(content_);
+    hosts_ = std::move(by_host.hosts);
+    for (const auto& line : by_host.lines) {
+      lines_.push_back(line.words);
+      numbers_.push_back(line.number);
+      line_hosts_.push_back(line.host);
+    }
   }
 
   std::vector<Output> cut() {
@@ -114,7 +120,7 @@ class Cutter {
     auto& out = outputs_[output];
     out.text += lines_[line];
     out.text += '\n';
-    out.numbers.push_back(static_cast<std::uint32_t>(line + 1));
+    out.numbers.push_back(numbers_[line]);
   }
 
   // Between commands and around fences.
@@ -123,7 +129,7 @@ class Cutter {
     command_ = text::quote(command, 120);
     heading_ = heading;
     current_.reset();
-    logs_ = {};
+    logs_.clear();
     failed_.reset();
     said_ = false;
     after_blank_ = false;
@@ -138,7 +144,33 @@ class Cutter {
     current_.reset();
   }
 
+  // Where the lines of another host begin, whose command is the same.
+  void turn_to(std::uint32_t host) {
+    if (host == line_host_) return;
+    if (line_host_ == 0) host_above_ = host_;
+    line_host_ = host;
+    said_ = true;  // the command above
+    boundary(host == 0 ? std::string() : command_, true);
+    host_ = host == 0 ? host_above_ : hosts_[host];
+  }
+
+  static bool is_ruler(std::string_view line) {
+    line = text::trim(line);
+    return line.size() > 3 && line.find_first_not_of('-') == line.npos;
+  }
+
+  // The host that a line heads, and nothing else.
+  [[nodiscard]] std::string host_headed(std::size_t i) const {
+    if (auto host = host_of_ansible(lines_[i]); !host.empty()) return host;
+    if (i + 1 < lines_.size()) {
+      if (auto host = host_of_salt(lines_[i], lines_[i + 1]); !host.empty()) return host;
+    }
+    const bool banner = i > 0 && i + 1 < lines_.size() && is_ruler(lines_[i - 1]) && is_ruler(lines_[i + 1]);
+    return banner ? host_of_banner(lines_[i]) : std::string();
+  }
+
   void take(std::size_t i) {
+    turn_to(line_hosts_[i]);
     const auto line = lines_[i];
     const auto trimmed = text::trim(line);
     if (trimmed.empty()) {
@@ -159,13 +191,25 @@ class Cutter {
     if (trimmed.front() == '<' && (trimmed.starts_with("<details") || trimmed.starts_with("</details") ||
                                    trimmed.starts_with("<pre") || trimmed.starts_with("</pre")))
       return boundary({});
+    if (is_bare_prompt(trimmed)) return boundary({});
+    if (auto host = host_headed(i); !host.empty()) {
+      said_ = true;
+      boundary(command_, true);
+      host_ = std::move(host);
+      return;
+    }
     if (const auto command = command_of_line(line); !command.empty()) {
       // Who goes elsewhere from here says nothing of this host.
       if (auto host = host_of_prompt(line); !host.empty()) host_ = std::move(host);
       return begin(command, i);
     }
     if (!fenced_) {
-      if (auto host = host_of_heading(trimmed); !host.empty()) host_ = std::move(host);
+      if (auto host = host_of_heading(trimmed); !host.empty()) {
+        said_ = true;
+        if (host != host_) boundary({});
+        host_ = std::move(host);
+        return;
+      }
     }
     take_words(i, line, trimmed, after_blank);
   }
@@ -173,6 +217,8 @@ class Cutter {
   void begin(std::string_view command, std::size_t i) {
     // "# ibstat" may be root's prompt; these are headings.
     const auto line = text::trim(lines_[i]);
+    // "==> FILE <==": what `tail` or `head`, the command above, prints.
+    if (line.starts_with("==> ")) said_ = true;
     boundary(command, line.starts_with("##") || line.starts_with("- ") || line.starts_with("* ") ||
                           line.starts_with("==") || line.starts_with('`'));
     if (!command.starts_with("export ")) return;
@@ -188,14 +234,18 @@ class Cutter {
     const auto now = current_ ? outputs_[*current_].kind : Kind::unknown;
     auto kind = belongs_by_indent(now, line, trimmed) ? Kind::unknown : kind_of_line(line);
     if (is_log(kind)) {
-      auto& log = logs_[kind == Kind::nccl_log ? 1 : 0];
-      if (!log) {
+      // The log of several hosts is as many outputs.
+      const auto own = kind == Kind::kernel_log ? host_of_log_line(line) : std::string();
+      const auto host = own.empty() ? host_ : own;
+      auto log = logs_.find({kind, host});
+      if (log == logs_.end()) {
+        if (outputs_.size() >= kMaxOutputs) return;
         const auto kept = current_;
-        open(kind);
-        log = current_;
+        open(kind).host = host;
+        log = logs_.emplace(std::pair{kind, host}, *current_).first;
         current_ = kept;
       }
-      append(*log, i);
+      append(log->second, i);
       return;
     }
     if (kind == Kind::topo_matrix) {
@@ -313,7 +363,7 @@ class Cutter {
       // What no prompt sets apart is one piece, however it lies.
       if (one.kind == Kind::unknown && one.command.empty() && one.state == ReadState::not_understood) {
         one.prose = one.prose && has_fences_;
-        if (unknown && out[*unknown].prose == one.prose) {
+        if (unknown && out[*unknown].prose == one.prose && out[*unknown].host == one.host) {
           out[*unknown].text += one.text;
           out[*unknown].numbers.insert(out[*unknown].numbers.end(), one.numbers.begin(), one.numbers.end());
           continue;
@@ -369,9 +419,14 @@ class Cutter {
   std::string_view content_;
   std::string file_;
   std::vector<std::string_view> lines_;
+  std::vector<std::uint32_t> numbers_;     // of the lines in the text
+  std::vector<std::uint32_t> line_hosts_;  // of `hosts_`, by the names before lines
+  std::vector<std::string> hosts_;
+  std::uint32_t line_host_ = 0;
+  std::string host_above_;  // before the lines with names
   std::vector<Output> outputs_;
   std::optional<std::size_t> current_;
-  std::array<std::optional<std::size_t>, 2> logs_;
+  std::map<std::pair<Kind, std::string>, std::size_t> logs_;
   std::optional<std::size_t> failed_;  // the command's text of failures beside its output
   std::string command_;
   std::string host_;                // of the prompt or the heading above
@@ -392,20 +447,6 @@ std::vector<Output> cut_outputs(std::string_view content, const std::string& fil
 std::string Output::at(std::size_t line) const {
   const auto number = line > 0 && line <= numbers.size() ? numbers[line - 1] : static_cast<std::uint32_t>(line);
   return fmt::format("{}:{}", file, number);
-}
-
-std::string Output::in_place() const {
-  std::string out;
-  std::uint32_t line = 1;
-  std::size_t i = 0;
-  for (const auto words : text::lines(text)) {
-    const auto number = i < numbers.size() ? numbers[i++] : line;
-    for (; line < number; ++line) out += line + 1 == number && i == 1 ? command + "\n" : "\n";
-    out += words;
-    out += '\n';
-    ++line;
-  }
-  return out;
 }
 
 void Output::read_as(std::string what) {

@@ -31,11 +31,12 @@ bool may_hold(Kind kind, std::string_view line, bool after_blank) {
     case Kind::sysctl:
     case Kind::ip_brief:
     case Kind::ibdev2netdev:
-    case Kind::rdma_link:
-    case Kind::rdma_statistic:
     case Kind::iommu_types:
+    case Kind::sysfs_files:
     case Kind::cmdline:
     case Kind::uname: return false;
+    case Kind::rdma_link:
+    case Kind::rdma_statistic: return indented;
     // A paste may have lost what stands before its lines.
     case Kind::lspci:
     case Kind::ibstat:

@@ -29,6 +29,7 @@ constexpr auto kOutputKinds = std::to_array<std::pair<OutputKind, std::string_vi
     {OutputKind::lspci_drawing, "lspci -t"},
     {OutputKind::sysfs_links, "ls -l of /sys"},
     {OutputKind::iommu_types, "/sys/kernel/iommu_groups/*/type"},
+    {OutputKind::sysfs_files, "files of /sys"},
     {OutputKind::ibv_devinfo, "ibv_devinfo"},
     {OutputKind::ibdev2netdev, "ibdev2netdev"},
     {OutputKind::ibstat, "ibstat"},

@@ -148,6 +148,15 @@ bool is_module_line(std::string_view line) {
   return (parts.size() == 3 || parts.size() == 4) && text::to_unsigned(parts[1]) && text::to_u32(parts[2]);
 }
 
+// "rx_discards_phy: 5512201" of `ethtool -S eth0 | grep discard`.
+bool is_driver_counter(std::string_view line) {
+  if (!line.starts_with("rx") && !line.starts_with("tx") && !line.starts_with("link_down_events")) return false;
+  const auto colon = line.find(": ");
+  if (colon == line.npos || colon < 5 || !text::to_unsigned(text::trim(line.substr(colon + 2)))) return false;
+  return std::all_of(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(colon),
+                     [](char c) { return is_lower(c) || is_digit(c) || c == '_'; });
+}
+
 struct Start {
   std::string_view words;
   OutputKind kind;
@@ -199,6 +208,10 @@ constexpr auto kStarts = std::to_array<Start>({
     {"# Library version:", OutputKind::ucx_info},
     {"provider: ", OutputKind::fi_info},
     {"/sys/kernel/iommu_groups/", OutputKind::iommu_types},
+    {"LnkCap:\t", OutputKind::lspci},
+    {"LnkSta:\t", OutputKind::lspci},
+    {"LnkCap: Port", OutputKind::lspci},
+    {"LnkSta: Speed", OutputKind::lspci},
     {"[P2P (Peer-to-Peer) GPU Bandwidth", OutputKind::p2p_test},
     {"P2P Connectivity Matrix", OutputKind::p2p_test},
     {"Unidirectional P2P=", OutputKind::p2p_test},
@@ -242,6 +255,9 @@ constexpr auto kParts = std::to_array<Start>({
 OutputKind kind_of_rdma_line(std::string_view line) {
   if (!line.starts_with("link ") && !has(line, ": state ")) return OutputKind::unknown;
   const auto parts = text::words(line);
+  // `rdma statistic -p` has its counters below.
+  if (parts.size() == 2 && has(parts[1], "/") && text::to_u32(parts[1].substr(parts[1].rfind('/') + 1)))
+    return OutputKind::rdma_statistic;
   if (parts.size() > 3 && parts[0] == "link" && has(parts[1], "/")) {
     return parts[2] == "state" || has(line, " physical_state ") ? OutputKind::rdma_link
            : text::to_unsigned(parts[3])                        ? OutputKind::rdma_statistic
@@ -279,6 +295,7 @@ OutputKind kind_by_words(std::string_view line) {
     return OutputKind::iblinkinfo;
   if (is_ibnetdiscover_line(line)) return OutputKind::ibnetdiscover;
   if (has(line, " -> ") && is_sysfs_link(line)) return OutputKind::sysfs_links;
+  if (line.starts_with("/sys/") && is_sysfs_file(line)) return OutputKind::sysfs_files;
   if (has(line, " ==> ") && has(line, " port ")) return OutputKind::ibdev2netdev;
   if ((has(line, "pci.bus_id") || has(line, "pcie.link.")) && has(line, ",")) return OutputKind::gpu_query;
   if (has(line, "algbw") && has(line, "busbw")) return OutputKind::nccl_tests;
@@ -327,6 +344,7 @@ OutputKind weak_kind_of_line(std::string_view line) {
   const auto trimmed = text::trim(line);
   if (is_sysctl_line(trimmed)) return OutputKind::sysctl;
   if (is_variable_of(trimmed, true)) return OutputKind::environment;
+  if (is_driver_counter(trimmed)) return OutputKind::ethtool_statistics;
   if (std::count(trimmed.begin(), trimmed.end(), ',') > 1 && (has(trimmed, "gbps") || has(trimmed, "gbs")))
     return OutputKind::rows;
   return OutputKind::unknown;
@@ -351,6 +369,7 @@ OutputKind kind_of_document(std::string_view content) {
 
 bool is_failure(std::string_view line) {
   constexpr std::string_view kWords[] = {"command not found",
+                                         ": not found",
                                          "No devices were found",
                                          "No devices found",
                                          "No supported devices",

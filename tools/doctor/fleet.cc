@@ -25,7 +25,8 @@ Exit run_fleet(Tool& tool, const FleetOptions& options) {
     tool.fail(status);
     return static_cast<Exit>(3);
   };
-  if (options.files.size() < 2) return tool.misused("FILE: needs two or more recorded machines");
+  const char* few = "FILE: needs two or more recorded machines";
+  if (options.files.empty()) return tool.misused(few);
   if (auto status = can_write(options.html); !status) return unable(status);
   // Files of one name in several folders go by their paths.
   std::set<std::string_view> names;
@@ -35,9 +36,17 @@ Exit run_fleet(Tool& tool, const FleetOptions& options) {
   for (const auto& path : options.files) {
     auto found = doctor::read_case(path);
     if (!found) return unable(found.status());
-    auto report = examine_alone(*found);
-    nodes.push_back({by_path ? path : std::string(topology::file_name(path)), std::move(*found), std::move(report)});
+    const auto name = by_path ? path : std::string(topology::file_name(path));
+    // Of a text of several hosts each is a node.
+    auto others = std::move(found->hosts);
+    found->hosts.clear();
+    others.insert(others.begin(), std::move(*found));
+    for (auto& one : others) {
+      auto report = examine_alone(one);
+      nodes.push_back({one.host.empty() ? name : name + ":" + one.host, std::move(one), std::move(report)});
+    }
   }
+  if (nodes.size() < 2) return tool.misused(few);
   const auto fleet = doctor::compare_fleet(nodes);
   const auto code = static_cast<Exit>(doctor::exit_code(fleet, nodes));
   if (!options.html.empty()) {

@@ -360,8 +360,8 @@ std::optional<std::uint32_t> nic_of(const Machine& machine, const Measurement& r
 
 std::string row_text(const Machine& machine, const Measurement& row) {
   std::string ends = row.flow ? predict::to_string(machine, *row.flow) : row.device;
-  if (!row.flow && row.gpu_memory) ends = "GPU memory over " + row.device;
-  if (!row.flow && !row.gpu_memory) ends = "host memory over " + row.device;
+  if (!row.flow)
+    ends = (row.gpu_memory ? "GPU memory" : "host memory") + (row.device.empty() ? "" : " over " + row.device);
   std::string out = fmt::format("{}: {:.1f} Gb/s", ends, row.gbps);
   if (row.bytes > 0) out += fmt::format(" at {} bytes", row.bytes);
   if (row.qps > 1) out += fmt::format(", {} queue pairs", row.qps);

@@ -85,7 +85,7 @@ void small_blocks(const RuleInput& input, RuleResult& result) {
                                 small.gbps, large.bytes >> 10, large.gbps);
     set_measured(finding, small.gbps, large.gbps);
     finding.level = Level::note;  // the program chooses the size; the machine is fine
-    finding.path = small.device;
+    finding.path = small.device.empty() ? small.program : small.device;
     if (const auto nic = nic_of(machine, small)) finding.devices = {nic_ref(*nic)};
     finding.evidence = {evidence_of(machine, small), evidence_of(machine, large)};
     finding.advice = "Coalesce blocks to 512 KiB or more, or keep more of them in flight.";
@@ -109,14 +109,16 @@ void dip(const RuleInput& input, RuleResult& result) {
       }
       if (peak == nullptr || row->bytes <= peak->bytes || row->gbps >= 0.85 * best) continue;
       Finding finding;
-      finding.title = fmt::format("{}: messages of {} KiB reach {:.0f} Gb/s, smaller ones up to {:.0f}", row->device,
+      // MPI's and other programs do not say which device they used.
+      const auto& name = row->device.empty() ? row->program : row->device;
+      finding.title = fmt::format("{}: messages of {} KiB reach {:.0f} Gb/s, smaller ones up to {:.0f}", name,
                                   row->bytes >> 10, row->gbps, best);
       set_measured(finding, row->gbps, best);
-      finding.path = row->device;
+      finding.path = name;
       if (const auto nic = nic_of(machine, *row)) finding.devices = {nic_ref(*nic)};
       finding.evidence = {evidence_of(machine, *peak), evidence_of(machine, *row)};
       finding.fix = {"export NCCL_IB_QPS_PER_CONNECTION=4",
-                     fmt::format("ib_write_bw -d {} -a -q 4 SERVER", row->device)};
+                     fmt::format("ib_write_bw -d {} -a -q 4 SERVER", row->device.empty() ? "DEVICE" : row->device)};
       finding.advice = "Use four queue pairs or more, or cut messages to the faster size.";
       result.add(std::move(finding));
       break;

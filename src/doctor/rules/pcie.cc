@@ -76,6 +76,26 @@ bool is_emulated(const Machine& machine, Ref<PciDevice> pci) {
 constexpr const char* kReseat =
     "Reseat the card; check its contacts, the riser, and the bifurcation of the slot in the BIOS.";
 
+// Links whose lines do not say which device's they are: it may be a bridge's, or a slot's that has no more.
+bool nameless_links(const RuleInput& input, RuleResult& result) {
+  const auto lines = input.facts.below("pcie.nameless");
+  for (const auto& [name, seen] : lines) {
+    if (name.ends_with(".device")) continue;
+    const auto device = input.facts.text(fmt::format("pcie.nameless.{}.device", name));
+    Finding finding;
+    finding.title =
+        fmt::format("{}: it runs {}", device.empty() ? "A PCIe link" : "The PCIe link of " + device, seen->value);
+    finding.level = Level::note;
+    finding.path = device.empty() ? "a device that the line does not name" : device;
+    finding.cause = "nameless " + name;
+    finding.evidence.push_back({"LnkSta below LnkCap", seen->where});
+    finding.fix = {"lspci -vv | grep -E '^[0-9a-f]|LnkCap:|LnkSta:'    # with the devices' lines"};
+    finding.advice = "A slot may support no more, and an idle GPU lowers its speed.";
+    result.add(std::move(finding));
+  }
+  return !lines.empty();
+}
+
 void width(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   bool any = false;
@@ -119,6 +139,7 @@ void width(const RuleInput& input, RuleResult& result) {
     finding.advice = kReseat;
     result.add(std::move(finding));
   }
+  any = nameless_links(input, result) || any;
   if (!any) result.not_applicable();
 }
 
@@ -369,7 +390,9 @@ constexpr Rule kRules[] = {
     {"pcie-width", Family::pcie, "A PCIe link runs with fewer lanes than both its ends support",
      "Half the lanes give half the rate: Gen4 x8 has 15.75 GB/s, 126 Gb/s raw.",
      "The current width against the largest that device and port both support, for links of GPUs and rails and above "
-     "them: a note where no recorded path crosses the link, but of GPUs of which nvidia-smi alone tells.",
+     "them: a warning where a recorded path crosses the link, where none is recorded at all, and of GPUs of which "
+     "nvidia-smi alone tells; else a note. Links below their best whose device no line names (lspci | grep LnkSta) are "
+     "notes.",
      "Reseat the card; check riser, slot and bifurcation.", "nccl#2397; 126 Gb/s est.", width},
     {"pcie-speed", Family::pcie, "A PCIe link runs at a lower generation than both its ends support",
      "Gen4 in place of Gen5: 24 in place of 48 GB/s of payload.",

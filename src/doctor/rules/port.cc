@@ -2,6 +2,7 @@
 #include <map>
 
 #include "doctor/rules/common.h"
+#include "topology/port_errors.h"
 
 // Ports of RDMA devices: state, rate, errors, and how traffic spreads over them.
 namespace fairway::doctor {
@@ -110,20 +111,42 @@ void port_down(const RuleInput& input, RuleResult& result) {
   }
 }
 
+// What a link loses or damages, and what its ends then do; the congestion of Ethernet is a rule of its own.
+constexpr std::string_view kLinkErrors[] = {"link_downed",           "symbol_error",
+                                            "link_error_recovery",   "local_link_integrity_errors",
+                                            "port_rcv_errors",       "excessive_buffer_overrun_errors",
+                                            "local_ack_timeout_err", "out_of_sequence",
+                                            "packet_seq_err",        "implied_nak_seq_err",
+                                            "rx_icrc_encapsulated",  "rnr_nak_retry_err",
+                                            "out_of_buffer",         "retry_exceeded_err",
+                                            "max_retry_exceeded",    "to_retransmits",
+                                            "seq_err_naks_rcvd",     "oos_drop_count",
+                                            "req_cqe_error",         "resp_cqe_error"};
+
+topology::Source source_of_counter(const topology::RdmaPort& port, std::string_view name) {
+  for (const auto* list : {&port.counters, &port.hw_counters}) {
+    for (const auto& counter : *list) {
+      if (counter.name == name) return counter.source;
+    }
+  }
+  return topology::Source::none;
+}
+
 void flapping(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   for (const auto& [nic, port] : rail_ports(machine)) {
     const auto name = machine.nics[nic].name;
     const auto* before = port_before(input, name, port->number);
-    if (port->counters.empty()) result.lacks(name + ": its counters are not recorded");
-    for (const std::string_view counter : {"link_downed", "symbol_error", "link_error_recovery",
-                                           "local_link_integrity_errors", "local_ack_timeout_err"}) {
+    if (port->counters.empty() && port->hw_counters.empty()) result.lacks(name + ": its counters are not recorded");
+    for (const std::string_view counter : kLinkErrors) {
       // InfiniBand loses no packets by congestion: there a timeout is a link's, a peer's or a route's.
       if (counter == "local_ack_timeout_err" && is_ethernet(*port)) continue;
       const auto value = counter_of(*port, counter);
       if (!value || *value == 0) continue;
       const auto grown = growth(before, *port, counter);
       if (before != nullptr && grown && *grown == 0) continue;
+      // Every port of healthy servers has some from when its link came up.
+      if (!grown && (counter == "port_rcv_errors" || counter == "excessive_buffer_overrun_errors")) continue;
       const bool saturated = *value == 255 && counter.starts_with("link_");
       Finding finding;
       finding.title =
@@ -134,8 +157,9 @@ void flapping(const RuleInput& input, RuleResult& result) {
       finding.level = grown && *grown > 0 ? Level::warning : Level::note;
       finding.path = name;
       finding.cause = "errors " + name;
-      finding.evidence.push_back(
-          {fmt::format("{} = {}", counter, *value), fmt::format("counters of {} port {}", name, port->number)});
+      const auto meaning = topology::meaning_of_counter(counter);
+      finding.evidence.push_back({fmt::format("{} = {}{}{}", counter, *value, meaning.empty() ? "" : ": ", meaning),
+                                  source_of(source_of_counter(*port, counter), fmt::format("port {}", port->number))});
       finding.fix = {"fairway doctor --save now.json; sleep 600; fairway doctor --baseline now.json    # does it grow?",
                      fmt::format("mlxlink -d {} -m -c    # signal and transceiver", name)};
       finding.advice = "Check cable and transceiver; the switch port has the same counters.";
@@ -163,80 +187,6 @@ void port_errors(const RuleInput& input, RuleResult& result) {
     return result.not_applicable();
   flapping(input, result);
   wire_errors(input, result);
-}
-
-// An interface that runs slower than it can. Often that is all that the switch has; not where other rails run faster.
-void below_its_modes(const RuleInput& input, RuleResult& result) {
-  const auto& machine = input.machine();
-  double fastest = 0;
-  for (const auto& rail : rail_ports(machine)) fastest = std::max(fastest, rail.port->rate_gbps.value_or(0));
-  for (const auto& interface : machine.interfaces) {
-    const auto key = fmt::format("net.{}.supported_gbps", interface.name);
-    const auto able = input.facts.number(key);
-    if (!able || !interface.speed_gbps || *interface.speed_gbps >= *able || !interface.carrier.value_or(true)) continue;
-    const auto nic = nic_of_wire(machine, interface.name);
-    Finding finding;
-    finding.title = fmt::format("{}: it runs at {:g} of {:g} Gb/s", interface.name, *interface.speed_gbps, *able);
-    finding.level = nic && *interface.speed_gbps < fastest ? Level::warning : Level::note;
-    if (nic) finding.devices = {nic_ref(*nic)};
-    finding.path = nic ? machine.nics[*nic].name : interface.name;
-    finding.cause = "port " + finding.path;
-    finding.evidence = {
-        {fmt::format("{:g} Gb/s", *interface.speed_gbps), source_of(interface.speed_gbps.source, "speed")},
-        evidence_of(input.facts, key, fmt::format("a supported link mode has {:g} Gb/s", *able))};
-    finding.fix = {fmt::format("ethtool {}    # what the link partner advertises", interface.name)};
-    finding.advice = "Check the switch port's speed, the cable and the transceiver.";
-    result.add(std::move(finding));
-  }
-}
-
-void low_rate(const RuleInput& input, RuleResult& result) {
-  const auto& machine = input.machine();
-  bool any = std::any_of(machine.interfaces.begin(), machine.interfaces.end(), [&](const auto& interface) {
-    return input.facts.find(fmt::format("net.{}.supported_gbps", interface.name)) != nullptr;
-  });
-  below_its_modes(input, result);
-  for (const auto& [key, nics] : alike_nics(machine)) {
-    if (nics.size() < 3) continue;
-    any = true;
-    std::map<double, std::size_t> rates;
-    for (const auto nic : nics) {
-      const auto* port = port_of(machine, nic);
-      if (port != nullptr && port->rate_gbps && port->state.value_or("ACTIVE") == "ACTIVE") ++rates[*port->rate_gbps];
-    }
-    if (rates.empty()) continue;
-    const auto usual =
-        std::max_element(rates.begin(), rates.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    for (const auto nic : nics) {
-      const auto* port = port_of(machine, nic);
-      if (port == nullptr || !port->rate_gbps || port->state.value_or("ACTIVE") != "ACTIVE") continue;
-      if (*port->rate_gbps >= usual->first) continue;
-      // A bonded device reports one leg's rate.
-      if (machine.nics[nic].bond) continue;
-      const auto target = usual->first;
-      Finding finding;
-      finding.title = fmt::format("{}: its port runs at {:g} Gb/s, others of its kind at {:g}", machine.nics[nic].name,
-                                  *port->rate_gbps, target);
-      finding.devices = {nic_ref(nic)};
-      finding.cause = "port " + machine.nics[nic].name;
-      const auto rdma = machine.nics[nic].rdma;
-      const auto mend = [&](Machine& mended) {
-        for (auto& one : mended.rdma[rdma.index].ports) {
-          if (one.number == port->number) one.rate_gbps.value = target;
-        }
-      };
-      cost_of(input, flows_through(machine, nic_ref(nic)), mend).write_to(finding);
-      if (!finding.loss_gbps) finding.loss_gbps = target - *port->rate_gbps;
-      finding.level = level_on_path(machine, nic_ref(nic), Level::warning);
-      finding.evidence.push_back(
-          {fmt::format("{:g} Gb/s{}", *port->rate_gbps, port->speed_name ? " " + *port->speed_name : ""),
-           source_of(port->rate_gbps.source, "port rate")});
-      finding.fix = {fmt::format("mlxlink -d {} -m    # speed, FEC, cable", machine.nics[nic].name)};
-      finding.advice = "Check FEC, cable and switch port.";
-      result.add(std::move(finding));
-    }
-  }
-  if (!any) result.not_applicable();
 }
 
 void idle_nics(const RuleInput& input, RuleResult& result) {
@@ -319,22 +269,19 @@ void slow_rail(const RuleInput& input, RuleResult& result) {
 
 constexpr Rule kRules[] = {
     {"port-down", Family::port, "A port of an RDMA device is not active", "All of its rate.",
-     "The state of each port: broken if no port is active; a warning if half or more of the devices of its kind are, "
-     "or "
-     "if it is the nearest NIC of a GPU; else, and for a card's second port, a note.",
+     "The state of each port: broken if none is active (a note for one unused NIC of a machine without GPUs); a "
+     "warning "
+     "if half or more of the devices of its kind are active, if it is the nearest NIC of a GPU, or if nothing but "
+     "ports "
+     "of InfiniBand is recorded and half or more of them are active; else, and for a card's second port, a note.",
      "Check cable, transceiver, switch, subnet manager.", "est.", port_down},
     {"rail-slow", Family::port, "A NIC is far below its port's rate though the link is up", "13 of 97 Gb/s.",
      "The best measured row of a rail is below a quarter of the rate of one flow.", "Power off the host and on again.",
      "dgx-spark-playbooks, pull request 108", slow_rail},
-    {"port-rate", Family::port, "A port runs slower than others of its kind", "In proportion to the rate.",
-     "The rate of a port against that of most others, with three or more devices of one type and board; the rate of an "
-     "interface against its fastest link mode (ethtool), a warning where other rails run faster, else a note.",
-     "Check FEC, cable and switch port.", "est.", low_rate},
-    {"port-errors", Family::port, "A link flaps or has symbol errors", "Stalls and retransmissions.",
-     "link_downed, symbol_error and similar counters of the port, of the interface's driver, and timeouts of "
-     "InfiniBand: "
-     "a warning if they grew since the baseline, else a note. Some counters stop at 255.",
-     "Check cable and transceiver.", "a recorded H100 server", port_errors},
+    {"port-errors", Family::port, "A port counts errors of its link", "Stalls and retransmissions.",
+     "link_downed, symbol_error, out_of_sequence and similar counters of the port and of the interface's driver, and "
+     "timeouts of InfiniBand: a warning if they grew since the baseline, else a note. Some counters stop at 255.",
+     "Check cable and transceiver; what each counter means stands beside it.", "a recorded H100 server", port_errors},
     {"idle-nics", Family::port, "Traffic uses only some of the NICs", "4 of 8 NICs idle.",
      "A NIC sent less than a third of what the busiest one sent since the baseline.", "Give each rank its near NIC.",
      "ucx#11680", idle_nics},

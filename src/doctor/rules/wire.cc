@@ -1,13 +1,178 @@
+#include <algorithm>
 #include <map>
 
 #include "doctor/rules/common.h"
 #include "render/phrases.h"
 
-// What tools for links say of them: mlxlink of one, iblinkinfo and ibnetdiscover of a whole fabric.
+// The rates of links, and what tools say of them: mlxlink of one, iblinkinfo and ibnetdiscover of a whole fabric.
 namespace fairway::doctor {
 namespace {
 
 namespace text = topology::text;
+
+// An interface that runs slower than it can. Often that is all that the switch has; not where other rails run faster.
+void below_its_modes(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  double fastest = 0;
+  for (const auto& rail : rail_ports(machine)) fastest = std::max(fastest, rail.port->rate_gbps.value_or(0));
+  for (const auto& interface : machine.interfaces) {
+    const auto key = fmt::format("net.{}.supported_gbps", interface.name);
+    const auto able = input.facts.number(key);
+    if (!able || !interface.speed_gbps || *interface.speed_gbps >= *able || !interface.carrier.value_or(true)) continue;
+    const auto nic = nic_of_wire(machine, interface.name);
+    Finding finding;
+    finding.title = fmt::format("{}: it runs at {:g} of {:g} Gb/s", interface.name, *interface.speed_gbps, *able);
+    // A partner that advertises more than the link runs at is no switch that has no more.
+    const auto partner_key = fmt::format("net.{}.partner_gbps", interface.name);
+    const auto partner = input.facts.number(partner_key);
+    const bool both = partner && *partner > *interface.speed_gbps;
+    finding.level = both || (nic && *interface.speed_gbps < fastest) ? Level::warning : Level::note;
+    if (nic) finding.devices = {nic_ref(*nic)};
+    finding.path = nic ? machine.nics[*nic].name : interface.name;
+    finding.cause = "port " + finding.path;
+    finding.evidence = {
+        {fmt::format("{:g} Gb/s", *interface.speed_gbps), source_of(interface.speed_gbps.source, "speed")},
+        evidence_of(input.facts, key, fmt::format("a supported link mode has {:g} Gb/s", *able))};
+    if (partner)
+      finding.evidence.push_back(
+          evidence_of(input.facts, partner_key, fmt::format("the other end advertises {:g} Gb/s", *partner)));
+    const auto negotiates = fmt::format("net.{}.autoneg", interface.name);
+    if (input.facts.text(negotiates) == "off")
+      finding.evidence.push_back(evidence_of(input.facts, negotiates, "autonegotiation is off"));
+    finding.fix = {fmt::format("ethtool {}    # what the link partner advertises", interface.name)};
+    finding.advice = "Check the switch port's speed, the cable and the transceiver.";
+    result.add(std::move(finding));
+  }
+}
+
+// Half duplex: one end was set by hand, and the other guesses.
+void half_duplex(const RuleInput& input, RuleResult& result) {
+  for (const auto& [name, seen] : input.facts.below("net")) {
+    if (!name.ends_with(".duplex") || seen->value != "half") continue;
+    const auto interface = name.substr(0, name.rfind('.'));
+    const auto nic = nic_of_wire(input.machine(), interface);
+    Finding finding;
+    finding.title = fmt::format("{}: its link is half duplex", interface);
+    if (nic) finding.devices = {nic_ref(*nic)};
+    finding.level = nic ? Level::warning : Level::note;
+    finding.path = nic ? input.machine().nics[*nic].name : interface;
+    finding.cause = "duplex " + finding.path;
+    finding.evidence.push_back({"Duplex: Half", seen->where});
+    finding.fix = {interrupting(fmt::format("ethtool -s {} autoneg on", interface), Interrupts::port)};
+    finding.advice = "One end negotiates and the other does not: set both alike.";
+    result.add(std::move(finding));
+  }
+}
+
+// Whether there are two rails to compare. Rails of several rates where no rule names the slow ones: a job that uses all
+// goes at the slowest's rate.
+bool mixed_rates(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  std::map<double, std::vector<std::string>> rates;
+  std::vector<NodeRef> slow;
+  std::vector<Evidence> evidence;
+  const auto add = [&](double gbps, const std::string& name, topology::Source source) {
+    rates[gbps].push_back(name);
+    if (evidence.size() < 16) evidence.push_back({fmt::format("{}: {:g} Gb/s", name, gbps), source_of(source, "rate")});
+  };
+  for (const auto& [nic, port] : rail_ports(machine)) {
+    const auto& one = machine.nics[nic];
+    // A bonded device reports one leg's rate; where its bond is not recorded, its name says so.
+    if (one.bond || one.name.find("bond") != std::string::npos || machine.rdma[one.rdma.index].software.value_or(false))
+      continue;
+    if (port->state.value_or("ACTIVE") != "ACTIVE") continue;
+    if (port->rate_gbps) {
+      add(*port->rate_gbps, one.name, port->rate_gbps.source);
+    } else if (const auto wire = topology::find_interface(machine, port->interface.value_or(""))) {
+      const auto& speed = machine.interfaces[wire.index].speed_gbps;
+      if (speed) add(*speed, one.name, speed.source);
+    }
+  }
+  // Without RDMA devices the fast interfaces are what may be rails.
+  constexpr double kFast = 40;
+  for (const auto& interface : machine.interfaces) {
+    if (!machine.rdma.empty() || !interface.speed_gbps || *interface.speed_gbps < kFast || interface.master) continue;
+    if (interface.kind != topology::InterfaceKind::bond)
+      add(*interface.speed_gbps, interface.name, interface.speed_gbps.source);
+  }
+  if (rates.size() < 2) return !rates.empty() && rates.begin()->second.size() > 1;
+  std::string text;
+  for (const auto& [gbps, names] : rates) {
+    text += fmt::format("{}{} at {:g}", text.empty() ? "" : ", ",
+                        names.size() > 3 ? fmt::format("{} and {} others", names.front(), names.size() - 1)
+                                         : fmt::format("{}", fmt::join(names, " and ")),
+                        gbps);
+  }
+  Finding finding;
+  finding.title = fmt::format("Rails of {} rates: {} Gb/s", rates.size(), text);
+  finding.level = Level::note;
+  finding.path = fmt::format("{}", fmt::join(rates.begin()->second, ", "));
+  finding.cause = "mixed rates";
+  finding.evidence = std::move(evidence);
+  finding.fix = {"mlxlink -d DEVICE -m    # of the slower ones: speed, FEC, cable"};
+  finding.advice =
+      "Slower by design, or by a cable, a transceiver or a switch port: a ring over all goes at the slowest.";
+  result.add(std::move(finding));
+  return true;
+}
+
+void low_rate(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  bool any = std::any_of(machine.interfaces.begin(), machine.interfaces.end(), [&](const auto& interface) {
+    return input.facts.find(fmt::format("net.{}.supported_gbps", interface.name)) != nullptr;
+  });
+  below_its_modes(input, result);
+  half_duplex(input, result);
+  for (const auto& rail : rail_ports(machine)) {
+    if (!is_ethernet(*rail.port) || machine.rdma[machine.nics[rail.nic].rdma.index].software.value_or(false)) continue;
+    const auto key = fmt::format("net.{}.supported_gbps", wires_of(machine, rail.nic).front());
+    if (input.facts.find(key) == nullptr)
+      result.lacks(fmt::format("{}: what its link could run at (ethtool): {}", machine.nics[rail.nic].name,
+                               input.facts.why_not(key)));
+  }
+  for (const auto& [key, nics] : alike_nics(machine)) {
+    if (nics.size() < 3) continue;
+    any = true;
+    std::map<double, std::size_t> rates;
+    for (const auto nic : nics) {
+      const auto* port = port_of(machine, nic);
+      if (port != nullptr && port->rate_gbps && port->state.value_or("ACTIVE") == "ACTIVE") ++rates[*port->rate_gbps];
+    }
+    if (rates.empty()) continue;
+    const auto usual =
+        std::max_element(rates.begin(), rates.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    for (const auto nic : nics) {
+      const auto* port = port_of(machine, nic);
+      if (port == nullptr || !port->rate_gbps || port->state.value_or("ACTIVE") != "ACTIVE") continue;
+      if (*port->rate_gbps >= usual->first) continue;
+      // A bonded device reports one leg's rate.
+      if (machine.nics[nic].bond) continue;
+      const auto target = usual->first;
+      Finding finding;
+      finding.title = fmt::format("{}: its port runs at {:g} Gb/s, others of its kind at {:g}", machine.nics[nic].name,
+                                  *port->rate_gbps, target);
+      finding.devices = {nic_ref(nic)};
+      finding.cause = "port " + machine.nics[nic].name;
+      const auto rdma = machine.nics[nic].rdma;
+      const auto mend = [&](Machine& mended) {
+        for (auto& one : mended.rdma[rdma.index].ports) {
+          if (one.number == port->number) one.rate_gbps.value = target;
+        }
+      };
+      cost_of(input, flows_through(machine, nic_ref(nic)), mend).write_to(finding);
+      if (!finding.loss_gbps) finding.loss_gbps = target - *port->rate_gbps;
+      finding.level = level_on_path(machine, nic_ref(nic), Level::warning);
+      finding.evidence.push_back(
+          {fmt::format("{:g} Gb/s{}", *port->rate_gbps, port->speed_name ? " " + *port->speed_name : ""),
+           source_of(port->rate_gbps.source, "port rate")});
+      finding.fix = {fmt::format("mlxlink -d {} -m    # speed, FEC, cable", machine.nics[nic].name)};
+      finding.advice = "Check FEC, cable and switch port.";
+      result.add(std::move(finding));
+    }
+  }
+  if (result.findings.empty()) any = mixed_rates(input, result) || any;
+  if (!any) result.not_applicable();
+}
 
 // mlxlink's own diagnosis of a link, and the errors that FEC did not mend.
 void link_diagnosis(const RuleInput& input, RuleResult& result) {
@@ -80,6 +245,11 @@ void fabric_links(const RuleInput& input, RuleResult& result) {
 }
 
 constexpr Rule kRules[] = {
+    {"port-rate", Family::port, "A port runs slower than others, or than it can", "In proportion to the rate.",
+     "The rate of a port against that of most others, with three or more devices of one type and board; the rate of an "
+     "interface against its fastest link mode (ethtool), a warning where the other end advertises more or other rails "
+     "run faster, else a note; half duplex; rails of several rates, a note.",
+     "Check FEC, cable and switch port.", "est.", low_rate},
     {"link-diagnosis", Family::port, "mlxlink calls a link faulty", "From retries to no link at all.",
      "mlxlink's status opcode is not 0; a temperature or a power outside the range that it prints beside it; a link "
      "that "

@@ -5,6 +5,7 @@
 
 #include "doctor/report.h"
 #include "reading_support.h"
+#include "topology/text.h"
 
 // Texts that contradict each other, are of several hosts, or end too early: never "ok" without a word.
 namespace fairway::doctor::testing {
@@ -89,7 +90,7 @@ TEST(DoctorContradictions, TheWorseOfTwoFactsIsWhatRulesSee) {
   }
 }
 
-TEST(DoctorContradictions, SeveralHostsInOneTextAreNamed) {
+TEST(DoctorContradictions, SeveralHostsInOneTextAreKeptApart) {
   const std::string up = ibstat("Active", "200");
   const std::string log = " kernel: NVRM: Xid (PCI:0000:17:00): 63, pid=1, name=x, Row Remapper: New row\n";
   for (const std::string& text : std::vector<std::string>{"root@n1:~# ibstat\n" + up + "root@n2:~# ibstat\n" + up,
@@ -98,8 +99,9 @@ TEST(DoctorContradictions, SeveralHostsInOneTextAreNamed) {
                                                           "**n1**\n```\n" + up + "```\n**n2**\n```\n" + up + "```\n",
                                                           "Mar 11 09:00:00 n1" + log + "Mar 11 09:00:02 n2" + log}) {
     const auto report = report_on(text);
-    EXPECT_TRUE(has(told(report, ReadState::contradicted), "2 hosts in one text: n1, n2")) << text;
-    EXPECT_FALSE(report.verdict.whole) << text;
+    EXPECT_TRUE(has(told(report, ReadState::read), "2 hosts: n1, n2")) << text;
+    EXPECT_EQ(told(report, ReadState::contradicted), "") << text;
+    EXPECT_TRUE(has(told(report, ReadState::read), "host n2 | ")) << text;
   }
   // One host under two names, a container on it, and headings that name devices.
   for (const std::string& text :
@@ -107,7 +109,79 @@ TEST(DoctorContradictions, SeveralHostsInOneTextAreNamed) {
                                 "root@n1:~# ibstat\n" + up + "root@0123456789ab:/# ibstat\n" + up,
                                 "## mlx5_0\n```\n" + up + "```\n## GPU1\n```\n" + up + "```\n",
                                 "root@n1:~# ssh n2\nroot@n2:~# ibstat\n" + up}) {
-    EXPECT_EQ(told(report_on(text), ReadState::contradicted), "") << text;
+    EXPECT_FALSE(has(told(report_on(text), ReadState::read), " hosts: ")) << text;
+  }
+}
+
+// Each line with a name before it, as pdsh prints them.
+std::string named(const std::string& name, const std::string& text, const std::string& between = ": ") {
+  std::string out;
+  for (const auto line : topology::text::lines(text)) out += name + between + std::string(line) + "\n";
+  return out;
+}
+
+// The lines of two texts, one of each in turn.
+std::string in_turn(const std::string& a, const std::string& b) {
+  const auto left = topology::text::lines(a);
+  const auto right = topology::text::lines(b);
+  std::string out;
+  for (std::size_t i = 0; i < std::max(left.size(), right.size()); ++i) {
+    if (i < left.size()) out += std::string(left[i]) + "\n";
+    if (i < right.size()) out += std::string(right[i]) + "\n";
+  }
+  return out;
+}
+
+TEST(DoctorContradictions, ToolsThatRunOnManyHostsNameTheHostOfEachLine) {
+  const auto up = ibstat("Active", "400");
+  const auto down = ibstat("Down", "400");
+  const std::string rule(16, '-');
+  for (const std::string& text : std::vector<std::string>{
+           named("node1", up) + named("node2", down),                                        // pdsh
+           in_turn(named("node1", up), named("node2", down)),                                // as lines arrive
+           "$ pdsh -w node[1-2] ibstat\n" + named("node1", up) + named("node2", down),       //
+           rule + "\nnode1\n" + rule + "\n" + up + rule + "\nnode2\n" + rule + "\n" + down,  // clush -b, dshbak
+           "node1 | CHANGED | rc=0 >>\n" + up + "node2 | CHANGED | rc=0 >>\n" + down,        // ansible
+           named("[pod/node1/c]", up, " ") + named("[pod/node2/c]", down, " "),              // kubectl logs --prefix
+           "node1:\n" + named("   ", up, " ") + "node2:\n" + named("   ", down, " "),        // salt
+           "$ for h in node1 node2; do echo == $h; ssh $h ibstat; done\n== node1\n" + up + "== node2\n" + down,
+           named("node1 ", up, " | ") + named("node2 ", down, " | ")}) {  // docker compose
+    const auto report = report_on(text);
+    ASSERT_EQ(report.findings.size(), 1U) << text;
+    EXPECT_EQ(report.findings.front().title, "node2: mlx5_0: its port is DOWN") << text;
+    EXPECT_TRUE(report.verdict.whole) << text << line_of(report);
+  }
+  // The lines keep the numbers that they have in the text.
+  const auto report = report_on(in_turn(named("node1", up), named("node2", down)));
+  EXPECT_TRUE(has(text_named(report, "paste.txt:2-").where, "(node2)")) << told(report, ReadState::read);
+  // A host that says only what failed is a host too.
+  const auto lost = report_on(named("node1", up) +
+                              "node2: Unable to determine the device handle for GPU 0000:43:00.0: GPU is lost.\n");
+  ASSERT_FALSE(lost.findings.empty());
+  EXPECT_EQ(lost.findings.front().title, "node2: 0000:43:00.0 does not answer: it is lost");
+  // Names of devices, and of what no output follows, are no hosts.
+  for (const std::string& text : std::vector<std::string>{up + named("mlx5_0", up), "step1: run it\n" + up,
+                                                          "1: lo: <UP> mtu 65536\n2: e1: <UP> mtu 1500\n"}) {
+    const auto found = report_on(text);
+    EXPECT_FALSE(has(told(found, ReadState::read), "host")) << text;
+  }
+}
+
+TEST(DoctorContradictions, OneDeviceOfTwoHostsIsTwoDevices) {
+  const std::string xid = "NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n";
+  const std::string sxid = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up\n";
+  for (const auto& line : {xid, sxid}) {
+    for (const std::string& text : std::vector<std::string>{
+             "Mar 11 09:00:00 g3 kernel: " + line + "Mar 11 09:00:00 g4 kernel: " + line,
+             "2026-03-11T09:00:00+0000 g3 kernel: " + line + "2026-03-11T09:00:01+0000 g4 kernel: " + line,
+             "[  100.123456] g3 kernel: " + line + "[  100.123457] g4 kernel: " + line,
+             "g3: [  100.1] " + line + "g4: [  100.2] " + line,
+             "root@g3:~# dmesg | grep -i xid\n[  100.1] " + line + "root@g4:~# dmesg\n[  100.2] " + line}) {
+      const auto report = report_on(text);
+      ASSERT_EQ(report.findings.size(), 2U) << text;
+      EXPECT_TRUE(report.findings[0].title.starts_with("g3: ")) << report.findings[0].title;
+      EXPECT_TRUE(report.findings[1].title.starts_with("g4: ")) << report.findings[1].title;
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/dcbnl.h>
 #include <linux/devlink.h>
+#include <linux/ethtool.h>
 #include <unistd.h>
 
 #include "doctor/compare.h"
@@ -235,6 +236,31 @@ TEST(DoctorGather, DevlinksParametersFromAMessage) {
   lying[4] = '\xff';
   lying[5] = '\xff';
   EXPECT_TRUE(parse_device_parameters(lying).empty());
+}
+
+TEST(DoctorGather, LinkModesAreReadByTheirBits) {
+  const auto settings = [](std::uint32_t supported, std::uint32_t partner, std::int8_t masks = 4) {
+    ethtool_link_settings head{};
+    head.link_mode_masks_nwords = masks;
+    head.duplex = DUPLEX_FULL;
+    head.autoneg = AUTONEG_DISABLE;
+    std::vector<std::uint32_t> words(12);
+    words[2] = supported;    // bits 64 to 95
+    words[8 + 1] = partner;  // bits 32 to 63 of the other end's
+    return std::string(reinterpret_cast<const char*>(&head), sizeof head) +
+           std::string(reinterpret_cast<const char*>(words.data()), words.size() * 4);
+  };
+  const auto text = settings(1U << (87 - 64), 1U << (38 - 32));
+  const auto read = parse_link_modes(text);
+  EXPECT_EQ(read.supported_gbps, 400);
+  EXPECT_EQ(read.partner_gbps, 100);
+  EXPECT_FALSE(read.half_duplex);
+  EXPECT_EQ(read.negotiates, false);
+  EXPECT_EQ(parse_link_modes(settings(0, 0)).supported_gbps, 0);
+  for (std::size_t size = 0; size < text.size(); ++size)
+    EXPECT_EQ(parse_link_modes(std::string_view(text).substr(0, size)).supported_gbps, 0) << size;
+  EXPECT_EQ(parse_link_modes(settings(~0U, ~0U, -4)).supported_gbps, 0)
+      << "the kernel's answer to a call with no words";
 }
 
 TEST(DoctorGather, PrioritiesThatPfcPausesFromAMessage) {

@@ -50,10 +50,10 @@ Server second_rail(double uplink_gts) {
   return server;
 }
 
-Server rate_of_third(double gbps, bool two_differ) {
+Server rate_of_third(double gbps, bool down) {
   auto server = healthy();
   port(server, 3).rate_gbps.value = gbps;
-  if (two_differ) server.now.machine.rdma[server.now.machine.nics[3].rdma.index].hca_type.value = "MT4125";
+  if (down) port(server, 3).state.value = "DOWN";
   return server;
 }
 

@@ -50,4 +50,31 @@ inline const topology::TextRead& text_named(const Report& report, const std::str
   return kNone;
 }
 
+inline constexpr const char* kPairMatrix =
+    "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\n"
+    "GPU0\t X \tSYS\tPIX\tSYS\t0-3\t0\nGPU1\tSYS\t X \tSYS\tPIX\t4-7\t1\n"
+    "NIC0\tPIX\tSYS\t X \tSYS\nNIC1\tSYS\tPIX\tSYS\t X \n\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n";
+
+// The report on a text beside that matrix.
+inline Report beside_matrix(const char* name, const std::string& text) {
+  const Folder folder;
+  folder.write("topo.txt", kPairMatrix);
+  folder.write(name, text);
+  return report_of(folder.path());
+}
+
+inline Report alone(const std::string& text) {
+  const Folder folder;
+  return report_of(folder.write("paste.txt", text));
+}
+
+// The title of a report's finding, and what it was seen by.
+inline std::string title_of(const Report& report, const char* rule) {
+  const auto* found = find(report, rule);
+  if (found == nullptr) return {};
+  auto out = found->title;
+  for (const auto& one : found->evidence) out += " | " + one.text + " [" + one.where + "]";
+  return out;
+}
+
 }  // namespace fairway::doctor::testing

@@ -7,24 +7,6 @@
 namespace fairway::doctor::testing {
 namespace {
 
-constexpr const char* kMatrix =
-    "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\n"
-    "GPU0\t X \tSYS\tPIX\tSYS\t0-3\t0\nGPU1\tSYS\t X \tSYS\tPIX\t4-7\t1\n"
-    "NIC0\tPIX\tSYS\t X \tSYS\nNIC1\tSYS\tPIX\tSYS\t X \n\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n";
-
-// The report on a text beside that matrix.
-Report beside_matrix(const char* name, const std::string& text) {
-  const Folder folder;
-  folder.write("topo.txt", kMatrix);
-  folder.write(name, text);
-  return report_of(folder.path());
-}
-
-Report alone(const std::string& text) {
-  const Folder folder;
-  return report_of(folder.write("paste.txt", text));
-}
-
 TEST(DoctorTexts, OneNicThatIsDownIsTheWholeMessageOfItsText) {
   const std::string ibstat =
       "CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Disabled\n\t\tRate: 10\n";
@@ -64,9 +46,9 @@ TEST(DoctorTexts, ABusyGpuInGenerationOneIsSlowAndARestingOneIsNot) {
     return finding == nullptr ? Level::broken : finding->level;
   };
   // NVML's largest generation is that of both ends, so the slot need not be known.
-  EXPECT_EQ(level(alone(smi_query("P0", "98") + kMatrix)), Level::warning);
-  EXPECT_EQ(level(alone(smi_query("P8", "12") + kMatrix)), Level::note);
-  EXPECT_EQ(level(alone(smi_query("P0", "0") + kMatrix)), Level::note);
+  EXPECT_EQ(level(alone(smi_query("P0", "98") + kPairMatrix)), Level::warning);
+  EXPECT_EQ(level(alone(smi_query("P8", "12") + kPairMatrix)), Level::note);
+  EXPECT_EQ(level(alone(smi_query("P0", "0") + kPairMatrix)), Level::note);
 }
 
 TEST(DoctorTexts, ThrottlingNamesItsReason) {
@@ -217,7 +199,7 @@ TEST(DoctorTexts, ACollectedEnvironmentIsReadAsItsParts) {
   const auto report =
       alone(std::string("PyTorch version: 2.6.0+cu124\nIs debug build: False\n\nGPU models and configuration: "
                         "\nGPU 0: NVIDIA H100 80GB HBM3\n\n[pip3] torch==2.6.0\nGPU Topology:\n") +
-            kMatrix + "\nNCCL_IB_DISABLE=1\n");
+            kPairMatrix + "\nNCCL_IB_DISABLE=1\n");
   EXPECT_TRUE(has(report, "rdma-disabled", Level::warning));
   for (const auto& one : report.read) EXPECT_EQ(one.state, topology::ReadState::read) << one.where << " " << one.gave;
 }
@@ -251,6 +233,67 @@ TEST(DoctorTexts, ErrorsThatIpCountsAreFound) {
   EXPECT_FALSE(has(with("0"), "port-errors"));
 }
 
+TEST(DoctorTexts, EvidenceNamesTheCommandThatPrintedTheValue) {
+  EXPECT_NE(title_of(alone("CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n"),
+                     "port-down")
+                .find("port 1 (ibstat, paste.txt:1)"),
+            std::string::npos);
+  EXPECT_NE(title_of(alone("link mlx5_0/1 state DOWN physical_state POLLING\n"), "port-down")
+                .find("port 1 (rdma link, paste.txt:1)"),
+            std::string::npos);
+  EXPECT_NE(title_of(alone(smi_query("P0", "98") + kPairMatrix), "pcie-speed")
+                .find("link speed (nvidia-smi -q, paste.txt:1)"),
+            std::string::npos);
+}
+
+TEST(DoctorTexts, WhatCommandsOfTheFieldPrintIsReadWhole) {
+  const auto is_whole = [](const std::string& text, const char* gave) {
+    const auto report = alone(text);
+    for (const auto& one : report.read) {
+      EXPECT_EQ(one.state, topology::ReadState::read) << one.what << ": " << one.gave << "\n" << text;
+    }
+    EXPECT_NE(report.read.at(0).gave.find(gave), std::string::npos) << report.read.at(0).gave;
+  };
+  is_whole("$ rdma statistic show link mlx5_0/1 -p\nlink mlx5_0/1\n    rx_write_requests 0\n    out_of_sequence 991\n",
+           "1 port");
+  is_whole("link mlx5_0/1 lid 13 sm_lid 1 lmc 0 state ACTIVE physical_state LINK_UP\n    caps: <SM, NOTICE>\n",
+           "1 port");
+  is_whole("Every 1.0s: ethtool -S e1 | grep disc     n1: Tue Mar  3 10:15:22 2026\n\n     rx_discards_phy: 1\n",
+           "e1: 1 counters");
+  is_whole("$ uname -r\n5.15.0-97-generic\n", "kernel 5.15.0-97-generic");
+  is_whole(
+      "$ tail -n +1 /sys/class/infiniband/mlx5_0/ports/1/rate\n==> /sys/class/infiniband/mlx5_0/ports/1/rate <==\n"
+      "400 Gb/sec (4X NDR)\n",
+      "1 file");
+  is_whole(
+      "Mar 03 10:15:22 gpu01 kernel: NVRM: Xid (PCI:0000:4e:00): 94, pid=1\nMar 03 10:15:25 gpu01 systemd[1]: Started "
+      "x.\n",
+      "XID 94");
+  EXPECT_EQ(alone(std::string(kPairMatrix) + "$ ibstat\n/bin/sh: 1: ibstat: not found\n").read.back().state,
+            topology::ReadState::failed);
+}
+
+TEST(DoctorTexts, AnEmptyPromptIsNoOutput) {
+  const std::string port =
+      "CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n";
+  for (const std::string& text :
+       std::vector<std::string>{"```\n$ \n```\n```console\n$ ibstat\n" + port + "$\n```\n",
+                                "```\n```\n```sh\n#\n```\n```\n" + port + "```\n",
+                                "root@g1:~# ibstat\n" + port + "root@g1:~# exit\n[root@g1 ~]#\n",
+                                "u@g1:/tmp$ ibstat\n" + port + "u@g1:/tmp$\n"})
+    EXPECT_EQ(word(alone(text).verdict), "ok") << text << line_of(alone(text));
+}
+
+TEST(DoctorTexts, WordsBetweenMeasuredRowsSwallowNone) {
+  const auto report = alone(
+      "# OSU MPI Bandwidth Test v7.3\n# Size      Bandwidth (MB/s)\n65536                  20000.11\nAs you see it "
+      "drops here:\n131072                  5000.11\n\nand again\n4194304                 5100.11\n");
+  EXPECT_NE(report.read.at(0).gave.find("3 measured rows"), std::string::npos) << report.read.at(0).gave;
+  const auto title = title_of(report, "large-message-dip");
+  EXPECT_TRUE(title.starts_with("osu_bw: messages of 128 KiB reach 40")) << title;
+  EXPECT_NE(title.find("paste.txt:5"), std::string::npos) << title;
+}
+
 TEST(DoctorTexts, LinesOfUcxAreNotTheKernels) {
   const auto report =
       beside_matrix("u.txt",
@@ -261,7 +304,7 @@ TEST(DoctorTexts, LinesOfUcxAreNotTheKernels) {
 
 TEST(DoctorTexts, MutatedTextsNeverCrash) {
   const std::string seeds[] = {
-      smi_query("P0", "98") + kMatrix,
+      smi_query("P0", "98") + kPairMatrix,
       "$ mlxlink -d mlx5_1 -c\nOperational Info\nState  : Active\nSpeed : 200G\nStatus Opcode : 34\nEffective Physical "
       "Errors : 3\n",
       "CA: n1 mlx5_0:\n  0xec0d9a03003d62be  4  1[  ] ==( 4X  25.78125 Gbps Active/  LinkUp)==>  2 17[  ] \"U1\" ( "
@@ -275,6 +318,10 @@ TEST(DoctorTexts, MutatedTextsNeverCrash) {
       "| HL-SMI Version: 1 |\n|   0  HL-225  N/A  | 0000:4d:00.0  N/A |  3  |\n| N/A | 768MiB / 98304MiB | 0% |\n",
       "index, pci.bus_id, pcie.link.width.current\n0, 00000000:01:00.0, 8\nSettings for e0:\n\tSupported link modes: "
       "400000baseCR4/Full\n\tSpeed: 100000Mb/s\n",
+      "node1: CA 'mlx5_0'\nnode2: CA 'mlx5_0'\nnode1: \tPort 1:\nnode2: \tPort 1:\nnode2: \t\tState: Down\n",
+      "==> /sys/class/infiniband/mlx5_0/ports/1/rate <==\n100 Gb/sec (4X EDR)\n/sys/class/net/e0/speed:100\n",
+      "----\nn1\n----\nlink mlx5_0/1 state DOWN x 1\n$ lspci -s 1:0.0\n LnkCap: Port, Speed 8GT/s, Width x8\n "
+      "LnkSta: Speed 8GT/s, Width x4\n",
       "3: e0: <UP> mtu 1500\n    RX: bytes packets errors dropped\n    1 2 3 4\n> GPU 0: H100 (UUID: GPU-0)\n Link 0: "
       "CRC "
       "Errors: 9\n"};
