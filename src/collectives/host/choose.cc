@@ -20,7 +20,7 @@ constexpr std::array kAllToAll{Algorithm::bruck, Algorithm::direct};
 constexpr std::array kBarrier{Algorithm::dissemination};
 constexpr std::array kDirect{Algorithm::direct};
 
-// One call's numbers, as the formulas in docs/collective-algorithms.md name them.
+// One call's numbers. docs/collective-algorithms.md has the constants, and what comes of them.
 struct Formula {
   double n, p, s;  // ranks, longest message, bytes
   const Costs& c;
