@@ -4,7 +4,7 @@
 
 // How the ranks' kernels exchange bytes through each other's scratch memory, round by round. The same code runs in
 // kernels (kernels.cu), in the stand-in driver's (tests/support/cuda) and under the model (tests/model), which say
-// by `Machine` how memory is accessed. docs/collective-algorithms.md has the picture.
+// by `Machine` how memory is accessed. docs/collective-algorithms.md says where each is used.
 //
 // A channel is one block of each rank's kernel. In a round every rank sends to every other, be it only the word that
 // says so, and waits for every other. Rounds of a channel are numbered; places for arriving bytes are used in turn. By
