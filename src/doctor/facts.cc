@@ -30,6 +30,8 @@ bool changes_by_itself(std::string_view name) {
                                                "kernel.mlx5",
                                                "kernel.link_down.",
                                                "kernel.iommu_fault.",
+                                               "lost.",
+                                               "unusable.",
                                                "kernel.log",
                                                "kernel.pcie_limited",
                                                "kernel.modules",

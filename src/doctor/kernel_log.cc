@@ -43,6 +43,7 @@ class LogReader {
       read_line(line);
     }
     finish_iommu();
+    finish_gpus();
     std::string gave;
     for (const auto& [what, count] : counts_) {
       gave += fmt::format("{}{}", gave.empty() ? "" : ", ", what);
@@ -63,6 +64,7 @@ class LogReader {
       return read_code(line, at, at + 15, "xid", "XID");
     // "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
     if (const auto at = line.find("SXid (PCI:"); at != line.npos) return read_code(line, at, at + 10, "sxid", "SXid");
+    if (has("NVRM: ") && read_nvrm(line)) return;
     if (has("ommand line: ")) {
       const auto at = line.find("ommand line: ") + 13;
       to_.facts.set("kernel.cmdline", std::string(text::trim(line.substr(at))), output_.at(number_));
@@ -99,6 +101,35 @@ class LogReader {
       about(line, "link_down", "links that went down");
     } else if (has("Out of memory: Killed")) {
       ++counts_["processes killed for memory"];
+    }
+  }
+
+  // What NVIDIA's driver says of a GPU without an XID. Not every line names the GPU: those that do not are of the one
+  // named before.
+  bool read_nvrm(std::string_view line) {
+    const auto has = [line](std::string_view words) { return line.find(words) != line.npos; };
+    const auto at = line.find("(PCI:");
+    const auto bus = at == line.npos ? bus_in(line) : bus_at(line, at + 5, ')');
+    if (bus) gpu_ = bus->to_string();
+    const bool lost = has("fallen off the bus");
+    const bool bar = has(": BAR") && has(" is 0M @ ");
+    if (!lost && !bar && !has("RmInitAdapter") && !has("rm_init_adapter") && !has("probe routine failed") &&
+        !has("None of the NVIDIA "))
+      return false;
+    auto& seen = (lost ? lost_ : unusable_)[gpu_];
+    if (seen.line == 0 || (bus && !seen.named))
+      seen = {text::quote(text::trim(line.substr(line.find("NVRM: "))), 160), number_, bus.has_value()};
+    return true;
+  }
+
+  void finish_gpus() {
+    for (auto* of : {&lost_, &unusable_}) {
+      if (of->size() > 1) of->erase("");  // lines before the first that names the GPU
+      for (const auto& [gpu, seen] : *of) {
+        const auto called = gpu.empty() ? std::string("a GPU") : gpu;
+        to_.facts.set((of == &lost_ ? "lost." : "unusable.") + called, seen.words, output_.at(seen.line));
+        ++counts_[called + (of == &lost_ ? " is lost" : " cannot be used")];
+      }
     }
   }
 
@@ -157,6 +188,14 @@ class LogReader {
   std::string domain_;
   bool lazy_ = false;
   bool smmu_ = false;
+  struct GpuLine {
+    std::string words;
+    std::size_t line = 0;
+    bool named = false;
+  };
+  std::string gpu_;  // the bus id that NVIDIA's driver named last
+  std::map<std::string, GpuLine> lost_;
+  std::map<std::string, GpuLine> unusable_;
   std::map<std::string, std::size_t> groups_;  // bus id, line
   std::map<std::string, std::size_t> counts_;
 };

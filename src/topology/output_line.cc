@@ -55,9 +55,8 @@ bool is_kernel_line(std::string_view line) {
     return parts.size() == 5 && parts[3].size() == 8 && parts[3][2] == ':';
   }
   const auto at = line.substr(0, 100).find(" kernel: ");
-  if (at != line.npos && at > 0) return true;
-  if (is_syslog_line(line)) return true;
-  return has(line, "NVRM: Xid (PCI:") || has(line, ": SXid (PCI:");
+  if ((at != line.npos && at > 0) || is_syslog_line(line)) return true;
+  return has(line, "NVRM: Xid (PCI:") || has(line, ": SXid (PCI:") || first_word(line) == "NVRM:";
 }
 
 bool is_nccl_line(std::string_view line) {

@@ -101,6 +101,7 @@ void xid(const RuleInput& input, RuleResult& result) {
     finding.devices = subject.devices;
     if (!subject.devices.empty() && subject.devices.front().kind == NodeKind::gpu)
       finding.cause = fmt::format("gpu {}", subject.devices.front().index);
+    if (subject.devices.empty() && *code == 79) finding.cause = "lost " + subject.name;  // gpu-lost's
     // "149, NETIR_LINK_EVT Fatal": the link is gone
     const bool fatal = *code >= 144 && *code <= 150 && seen->value.find(" Fatal") != std::string::npos;
     finding.level = is_broken(*code) || fatal ? Level::broken : is_mended(*code) ? Level::note : Level::warning;

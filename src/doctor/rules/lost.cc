@@ -56,18 +56,24 @@ bool asks_for_recovery(const RuleInput& input, std::uint32_t gpu, RuleResult& re
 void lost(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   bool any = false;
-  for (const auto* kind : {"lost", "unread"}) {
-    const bool gone = std::string_view(kind) == "lost";
-    for (const auto& [name, seen] : input.facts.below(kind)) {
+  struct Kind {
+    const char* fact;
+    Level level;
+    const char* title;
+  };
+  static constexpr Kind kKinds[] = {{"lost", Level::broken, " does not answer: it is lost"},
+                                    {"unusable", Level::broken, ": its driver could not start it"},
+                                    {"unread", Level::warning, ": its driver cannot read all of its state"}};
+  for (const auto& kind : kKinds) {
+    for (const auto& [name, seen] : input.facts.below(kind.fact)) {
       any = true;
       const auto node = node_named(machine, name);
       const bool gpu = node.kind == NodeKind::gpu;
       Finding finding;
       if (node.kind != NodeKind::none) finding.devices = {node};
       const auto called = node.kind == NodeKind::none ? name : name_of(machine, node);
-      finding.level = gone ? Level::broken : Level::warning;
-      finding.title = gone ? fmt::format("{} does not answer: it is lost", called)
-                           : fmt::format("{}: its driver cannot read all of its state", called);
+      finding.level = kind.level;
+      finding.title = called + kind.title;
       finding.path = called;
       finding.cause = gpu ? fmt::format("gpu {}", node.index) : "lost " + called;
       finding.evidence.push_back({seen->value, seen->where});
@@ -121,7 +127,8 @@ void replays(const RuleInput& input, RuleResult& result) {
 constexpr Rule kRules[] = {
     {"gpu-lost", Family::gpu, "A GPU is lost, or cannot be read", "Jobs on it fail or hang, and those with them.",
      "What tools print where they cannot read: ERR!, [Unknown Error], GPU is lost; a sentence in place of a table; "
-     "lspci's (rev ff); a reset that the driver asks for. A warning where few values alone are missing.",
+     "lspci's (rev ff); a reset that the driver asks for; its lines in the kernel's log without an XID, such as "
+     "RmInitAdapter failed. A warning where few values alone are missing.",
      "Drain the node; reset the GPU or reboot, which ends jobs.", "NVIDIA's XID catalogue, XID 79", lost},
     {"pcie-replays", Family::pcie, "A GPU's PCIe link sends packets again", "Retries; a link that is about to fail.",
      "nvidia-smi -q, Replays Since Reset: a note from 1,000 on, a warning from 100,000.",

@@ -116,5 +116,32 @@ TEST(DoctorLost, ACommandThatFailedIsUnderstood) {
   EXPECT_EQ(exit_code(client.verdict), 4);
 }
 
+TEST(DoctorLost, WhatTheDriverLogsWithoutAnXid) {
+  const std::string matrix = std::string("$ nvidia-smi topo -m\n") + kPairMatrix + "\n$ dmesg | grep NVRM\n";
+  for (const auto* log :
+       {"[ 100.2] NVRM: GPU 0000:5d:00.0: GPU has fallen off the bus.\n",
+        "NVRM: GPU 0000:5d:00.0: GPU has fallen off the bus.\n",
+        "[ 1.2] NVRM: GPU 0000:5d:00.0: RmInitAdapter failed! (0x62:0xffff:2477)\n",
+        "[ 1.2] NVRM: RmInitAdapter: Cannot initialize GSP firmware RM\n"
+        "[ 1.3] NVRM: GPU 0000:5d:00.0: rm_init_adapter failed, device minor number 0\n",
+        "[ 1.2] NVRM: The NVIDIA GPU 0000:5d:00.0\n[ 1.2] NVRM: (PCI ID: 10de:2330) installed in this system has\n"
+        "[ 1.2] NVRM: fallen off the bus and is not responding to commands.\n",
+        "[ 1.2] NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\n"
+        "[ 1.2] NVRM: BAR1 is 0M @ 0x0 (PCI:0000:5d:00.0)\n"}) {
+    const auto report = report_on(matrix + log);
+    EXPECT_TRUE(has(report, "gpu-lost", Level::broken)) << log;
+    EXPECT_EQ(findings_of(report).find("gpu-lost: 0000:5d:00.0"), 0U) << log << findings_of(report);
+    EXPECT_EQ(report.findings.size(), 1U) << log << findings_of(report);
+  }
+  // An XID of the same GPU is the same fault; a line that names no GPU counts too; what a driver says at boot does not.
+  const auto both = report_on(matrix +
+                              "[ 1.1] NVRM: Xid (PCI:0000:5d:00): 79, pid=1, GPU has fallen off the bus.\n"
+                              "[ 1.2] NVRM: GPU 0000:5d:00.0: GPU has fallen off the bus.\n");
+  EXPECT_EQ(both.findings.size(), 1U) << findings_of(both);
+  EXPECT_TRUE(has(report_on("[ 1.2] NVRM: RmInitAdapter failed! (0x26:0xffff:1106)\n"), "gpu-lost", Level::broken));
+  EXPECT_EQ(word(report_on(matrix + "[ 1.1] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07\n").verdict),
+            "ok");
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
