@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -32,6 +33,49 @@ std::optional<topology::BusId> bus_in(std::string_view line) {
   return {};
 }
 
+// The line without what stands before the kernel's words; empty: another program's.
+std::string_view message_of(std::string_view line) {
+  line = text::trim(line);
+  const auto close = line.starts_with('[') ? line.find(']') : line.npos;
+  if (close != line.npos) return text::trim(line.substr(close + 1));
+  const auto at = line.find(" kernel: ");
+  if (at == line.npos) return line.starts_with("NVRM:") ? line : std::string_view{};
+  line = text::trim(line.substr(at + 9));
+  return line.starts_with("[") && line.find("] ") < 20 ? text::trim(line.substr(line.find("] ") + 2)) : line;
+}
+
+// Whether a driver of GPUs or NICs speaks: "mlx5_core 0000:1b:00.0: ...", "[drm:amdgpu_init [amdgpu]] *ERROR* ...",
+// "NETDEV WATCHDOG: eth0 (bnxt_en): ...".
+bool is_of_driver(std::string_view line) {
+  constexpr std::string_view kBegins[] = {"NVRM",  "nvidia", "amdgpu", "mlx4_", "mlx5_", "bnxt_", "irdma",     "i40e",
+                                          "ixgbe", "hfi1",   "ionic",  "cxgb4", "qede",  "qedr",  "habanalabs"};
+  constexpr std::string_view kWhole[] = {"ice", "efa", "ena", "mana", "gve", "xe", "infiniband"};
+  const auto words = text::words(message_of(line).substr(0, 200));
+  for (std::size_t i = 0; i < words.size() && i < 4; ++i) {
+    auto word = words[i];
+    word.remove_prefix(std::min(word.find_first_not_of("[("), word.size()));
+    if (word.starts_with("drm:")) word.remove_prefix(4);
+    const auto name = word.substr(0, word.find_first_of("]):"));
+    if (std::find(std::begin(kWhole), std::end(kWhole), name) != std::end(kWhole)) return true;
+    if (std::any_of(std::begin(kBegins), std::end(kBegins), [name](auto one) { return name.starts_with(one); }))
+      return true;
+  }
+  return false;
+}
+
+// Whether a line, in lower case, may be about a fault. Most lines of drivers are not.
+bool tells_trouble(std::string_view low) {
+  if (low.find("module verification failed") != low.npos) return false;  // a module that nobody signed
+  constexpr std::string_view kTrouble[] = {
+      "error",   "fail",   "fault",   "timeout",  "timed out", "reset",      "fatal",       "lost",   "stuck",
+      "hung",    "hang",   "cannot",  "can't",    "unable",    "not respon", "no response", "uncorr", "invalid",
+      "illegal", "abort",  "corrupt", "poison",   "overheat",  "too hot",    "temperature", "assert", "unexpected",
+      "bad ",    "degrad", "retire",  "throttl",  "violat",    "halted",     "shutting",    "panic",  "dead",
+      "refus",   "leak",   "exceed",  "couldn't", "didn't",    "does not",   "did not",     "missing"};
+  return std::any_of(std::begin(kTrouble), std::end(kTrouble),
+                     [low](std::string_view one) { return low.find(one) != low.npos; });
+}
+
 class LogReader {
  public:
   LogReader(const topology::Output& output, const Gathered& to) : output_(output), to_(to) {}
@@ -44,10 +88,17 @@ class LogReader {
     }
     finish_iommu();
     finish_gpus();
+    finish_hardware();
     std::string gave;
     for (const auto& [what, count] : counts_) {
       gave += fmt::format("{}{}", gave.empty() ? "" : ", ", what);
       if (count > 1) gave += fmt::format(" ({} lines)", count);
+    }
+    if (unjudged_ > 0) {
+      const auto lines = unjudged_ == 1 ? std::string("1 line") : fmt::format("{} lines", unjudged_);
+      const auto what = fmt::format("{} of drivers that nothing here judges: '{}'", lines, first_unjudged_);
+      to_.facts.set("kernel.unjudged", what, output_.at(first_unjudged_line_));
+      gave += (gave.empty() ? "" : ", ") + what;
     }
     return gave.empty() ? fmt::format("{} lines, none about a fault of GPUs, NICs or PCIe", number_) : gave;
   }
@@ -80,6 +131,8 @@ class LogReader {
       if (const auto bus = bus_in(line)) groups_[bus->to_string()] = number_;
     } else if (has("available PCIe bandwidth, limited by")) {
       read_limited(line);
+    } else if (has("[Hardware Error]")) {
+      read_hardware(line);
     } else if (has("DMAR: [DMA") || has("AMD-Vi: Event logged") || has("event: F_TRANSLATION")) {
       set(fmt::format("kernel.iommu_fault.{}", ++faults_), line);
       ++counts_["IOMMU faults"];
@@ -89,7 +142,8 @@ class LogReader {
       } else {
         about(line, "aer", "PCIe errors (AER)");
       }
-    } else if (has("mlx5_core ") && (has("[error]") || has("High Temperature") || has("health") || has("syndrome"))) {
+    } else if (has("mlx5_core ") && (has("[error]") || has("igh temperature") || has("igh Temperature") ||
+                                     has("health") || has("syndrome"))) {
       if (has("emperature")) {
         about(line, "mlx5_heat", "module overheats");
       } else if (has("Fatal error") || has("health compromised")) {
@@ -101,6 +155,8 @@ class LogReader {
       about(line, "link_down", "links that went down");
     } else if (has("Out of memory: Killed")) {
       ++counts_["processes killed for memory"];
+    } else if (is_of_driver(line)) {
+      read_driver(line);
     }
   }
 
@@ -130,6 +186,53 @@ class LogReader {
         to_.facts.set((of == &lost_ ? "lost." : "unusable.") + called, seen.words, output_.at(seen.line));
         ++counts_[called + (of == &lost_ ? " is lost" : " cannot be used")];
       }
+    }
+  }
+
+  // "{1}[Hardware Error]: event severity: recoverable", and further down in the record "device_id: 0000:5d:00.0".
+  void read_hardware(std::string_view line) {
+    const auto at = line.find("[Hardware Error]");
+    const auto open = line.rfind('{', at);
+    const auto record = open == line.npos ? std::string_view{} : line.substr(open, at - open);
+    auto& of = hardware_[std::string(record)];
+    if (of.line == 0)
+      of = {text::quote(text::trim(line.substr(at)), 160), number_, line.find("events logged") != line.npos, "host"};
+    const auto severity = line.find("event severity: ");
+    if (severity != line.npos) {
+      of.mended = line.find("corrected", severity) != line.npos && line.find("uncorrected", severity) == line.npos;
+      of.words = text::quote(text::trim(line.substr(at)), 160);
+      of.line = number_;
+    } else if (line.find("device_id: ") != line.npos) {
+      if (const auto bus = bus_in(line)) of.bus = bus->to_string();
+    }
+  }
+
+  void finish_hardware() {
+    for (const auto& [record, of] : hardware_) {
+      const auto* fact = of.mended ? "hardware_corrected" : "hardware";
+      to_.facts.set(fmt::format("kernel.{}.{}", fact, of.bus), of.words, output_.at(of.line));
+      ++counts_[of.mended ? "corrected hardware errors" : "hardware errors"];
+    }
+  }
+
+  // Lines of drivers of GPUs and NICs that say what no code and no prefix does.
+  void read_driver(std::string_view line) {
+    const auto low = text::lower(line);
+    const auto has = [&low](std::string_view words) { return low.find(words) != low.npos; };
+    // "3 new uncorrectable hardware errors detected in umc block"; counts of 0 are printed too
+    for (const auto* none : {" 0 correctable", " 0 uncorrectable", " 0 new correctable", " 0 new uncorrectable"}) {
+      if (has(none)) return;
+    }
+    if (has("uncorrectable hardware errors")) {
+      about(line, "uncorrectable", "uncorrectable hardware errors");
+    } else if (has("gpu reset begin") || has("gpu recovery failed")) {
+      about(line, "reset", "resets of a GPU by its driver");
+    } else if (has("tx_timeout") || has("timed out") || has(" timeout") || has("(timeout")) {
+      about(line, "timeout", "timeouts of a driver");
+    } else if (tells_trouble(low)) {
+      if (++unjudged_ > 1) return;
+      first_unjudged_ = text::quote(text::trim(message_of(line)), 120);
+      first_unjudged_line_ = number_;
     }
   }
 
@@ -193,9 +296,19 @@ class LogReader {
     std::size_t line = 0;
     bool named = false;
   };
+  struct HardwareError {
+    std::string words;
+    std::size_t line = 0;
+    bool mended = false;
+    std::string bus;
+  };
   std::string gpu_;  // the bus id that NVIDIA's driver named last
   std::map<std::string, GpuLine> lost_;
   std::map<std::string, GpuLine> unusable_;
+  std::map<std::string, HardwareError> hardware_;  // by the record's number
+  std::size_t unjudged_ = 0;
+  std::string first_unjudged_;
+  std::size_t first_unjudged_line_ = 0;
   std::map<std::string, std::size_t> groups_;  // bus id, line
   std::map<std::string, std::size_t> counts_;
 };

@@ -38,6 +38,8 @@ std::vector<std::string> unseen_of(const Case& found, const Report& report) {
   if (!accelerators.empty()) out.push_back(accelerators);
   if (machine.gpus.empty() && found.facts.find("gpu.kernel_module") != nullptr)
     out.emplace_back("NVIDIA's driver is loaded and no GPU can be seen");
+  if (const auto* lines = found.facts.find("kernel.unjudged"); lines != nullptr)
+    out.push_back(fmt::format("the kernel's log has {}", lines->value));
   if (machine.gpus.empty() && machine.nics.empty() && accelerators.empty())
     out.emplace_back("no GPU and no NIC was seen");
   // A machine that is neither a GPU's nor RDMA's may have nothing to check.

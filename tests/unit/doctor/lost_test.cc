@@ -143,5 +143,41 @@ TEST(DoctorLost, WhatTheDriverLogsWithoutAnXid) {
             "ok");
 }
 
+TEST(DoctorLost, WhatOtherDriversLogIsJudgedOrNamed) {
+  const std::string matrix = std::string("$ nvidia-smi topo -m\n") + kPairMatrix + "\n$ dmesg\n";
+  for (const auto* log :
+       {"[ 1.1] amdgpu 0000:05:00.0: amdgpu: RAS: uncorrectable hardware errors detected in umc block\n",
+        "[ 1.1] amdgpu 0000:05:00.0: amdgpu: 3 new uncorrectable hardware errors detected in umc block\n",
+        "[ 1.1] amdgpu 0000:05:00.0: amdgpu: GPU reset begin!\n",
+        "[ 1.1] [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx timeout, signaled seq=1\n",
+        "[ 1.1] mlx5_core 0000:05:00.0: temp_warn:186:(pid 0): High temperature on sensors with bit set 1\n",
+        "[ 1.1] mlx5_core 0000:05:00.0: wait_func:1158:(pid 7): ENABLE_HCA(0x104) timeout. Will cause a leak\n",
+        "[ 1.1] bnxt_en 0000:05:00.0 eth0: TX timeout detected, starting reset task!\n",
+        "[ 1.1] NETDEV WATCHDOG: eth0 (mlx5_core): transmit queue 5 timed out\n",
+        "[ 1.1] {1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4\n"
+        "[ 1.1] {1}[Hardware Error]: event severity: fatal\n"
+        "[ 1.1] {1}[Hardware Error]:   device_id: 0000:05:00.0\n"}) {
+    EXPECT_TRUE(has(report_on(matrix + log), "log-complaints", Level::warning)) << log;
+  }
+  EXPECT_EQ(exit_code(report_on(matrix + "[ 1.1] {1}[Hardware Error]: event severity: corrected\n").verdict), 0);
+  // Nothing judges it: it is named.
+  const auto named = report_on(matrix +
+                               "[ 1.1] mlx5_core 0000:05:00.0: firmware version: 28.39.1002\n"
+                               "[ 1.2] amdgpu 0000:06:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24)\n"
+                               "[ 1.3] ice 0000:07:00.0: The DDP package could not be loaded: error -5\n");
+  EXPECT_EQ(exit_code(named.verdict), 4);
+  ASSERT_EQ(named.unseen.size(), 1U);
+  EXPECT_NE(named.unseen.front().find("2 lines of drivers that nothing here judges: 'amdgpu 0000:06"),
+            std::string::npos)
+      << named.unseen.front();
+  EXPECT_EQ(
+      exit_code(report_on(matrix + "[ 1.1] mlx5_core 0000:05:00.0: firmware version: 28.39.1002\n"
+                                   "[ 1.2] nvidia: module verification failed: signature and/or required key missing\n"
+                                   "[ 1.3] amdgpu 0000:05:00.0: amdgpu: 0 uncorrectable hardware errors in total\n"
+                                   "[ 1.4] ext4: error, which is no driver's of a GPU\n")
+                    .verdict),
+      0);
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
