@@ -131,6 +131,9 @@ class LogReader {
       if (const auto bus = bus_in(line)) groups_[bus->to_string()] = number_;
     } else if (has("available PCIe bandwidth, limited by")) {
       read_limited(line);
+    } else if (has("] type 0") && has(" class 0x")) {
+      // "pci 0000:01:00.0: [144d:a80a] type 00 class 0x010802"
+      if (const auto bus = bus_in(line)) classes_[bus->to_string()] = line.substr(line.find(" class 0x") + 9, 6);
     } else if (has("[Hardware Error]")) {
       read_hardware(line);
     } else if (has("DMAR: [DMA") || has("AMD-Vi: Event logged") || has("event: F_TRANSLATION")) {
@@ -270,6 +273,10 @@ class LogReader {
     set(name, line, line.find(bus->to_string()));
     to_.facts.set(name + ".gbps", fmt::format("{}", *now), output_.at(number_));
     to_.facts.set(name + ".able_gbps", fmt::format("{}", *able), output_.at(number_));
+    // What the function is: by its class, or by the driver that speaks.
+    const auto known = classes_.find(bus->to_string());
+    if (known != classes_.end()) to_.facts.set(name + ".class", known->second, output_.at(number_));
+    if (is_of_driver(line)) to_.facts.set(name + ".driver", "of GPUs or NICs", output_.at(number_));
     ++counts_[fmt::format("{} has {:g} of {:g} Gb/s of PCIe", bus->to_string(), *now, *able)];
   }
 
@@ -306,6 +313,7 @@ class LogReader {
   std::map<std::string, GpuLine> lost_;
   std::map<std::string, GpuLine> unusable_;
   std::map<std::string, HardwareError> hardware_;  // by the record's number
+  std::map<std::string, std::string> classes_;     // of PCI functions, by bus id
   std::size_t unjudged_ = 0;
   std::string first_unjudged_;
   std::size_t first_unjudged_line_ = 0;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "doctor/rules/common.h"
+#include "topology/pci_ids.h"
 
 // What the kernel and the jobs themselves have said.
 namespace fairway::doctor {
@@ -136,6 +137,35 @@ void sxid(const RuleInput& input, RuleResult& result) {
   }
 }
 
+// What the kernel says of a PCI function's link matters for GPUs, NICs and bridges on their way.
+enum class Matters : std::uint8_t { yes, no, unknown };
+Matters limit_matters(const RuleInput& input, const Subject& subject, const std::string& name) {
+  const auto& machine = input.machine();
+  if (!subject.devices.empty()) return Matters::yes;
+  if (input.facts.find(fmt::format("kernel.pcie_limited.{}.driver", name)) != nullptr) return Matters::yes;
+  auto code = input.facts.hex(fmt::format("kernel.pcie_limited.{}.class", name));
+  const auto device = std::find_if(machine.pci.begin(), machine.pci.end(),
+                                   [&name](const auto& one) { return one.bus_id.to_string() == name; });
+  if (device != machine.pci.end() && device->class_code) code = *device->class_code;
+  if (!code) return Matters::unknown;
+  const auto base = *code >> 16U;
+  if (base != 0x06) return base == 0x02 || base == 0x03 || base == 0x0b || base == 0x12 ? Matters::yes : Matters::no;
+  // A bridge: of those below it one is a GPU or a NIC, or nobody says what is below it.
+  const auto below = [&](const topology::PciDevice& one) {
+    for (auto parent = one.parent; parent; parent = machine.pci[parent.index].parent) {
+      if (machine.pci[parent.index].bus_id.to_string() == name) return true;
+    }
+    return false;
+  };
+  auto found = Matters::unknown;
+  for (const auto& one : machine.pci) {
+    if (!below(one)) continue;
+    if (topology::is_gpu(one) || topology::is_network(one)) return Matters::yes;
+    found = Matters::no;
+  }
+  return found;
+}
+
 void limited(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   const auto lines = input.facts.below("kernel.pcie_limited");
@@ -154,7 +184,8 @@ void limited(const RuleInput& input, RuleResult& result) {
     if (!subject.devices.empty() && subject.devices.front().kind == NodeKind::nic)
       wanted = topology::nic_capacity_gbps(machine, machine.nics[subject.devices.front().index]).value_or(0);
     const bool enough = wanted > 0 && *now >= wanted;
-    finding.level = enough || *now * 2 > *able ? Level::note : Level::warning;
+    const auto matters = limit_matters(input, subject, name);
+    finding.level = enough || *now * 2 > *able || matters != Matters::yes ? Level::note : Level::warning;
     finding.path = subject.name;
     finding.cause = "link " + name;
     if (finding.level == Level::warning) {
@@ -165,6 +196,11 @@ void limited(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back({text::quote(seen->value, 200), seen->where});
     finding.fix = {fmt::format("lspci -vvs {} | grep -E 'LnkCap|LnkSta|LnkCtl2'", name)};
     finding.advice = "The line names the link that is slow: reseat the card, or change the slot or riser.";
+    if (matters == Matters::no) finding.advice = "It is no GPU, no NIC and no bridge on their way.";
+    if (matters == Matters::unknown) {
+      finding.title += "; what it is is not recorded";
+      finding.advice = "Nothing here says whether it is a GPU, a NIC or a bridge on their way (lspci does).";
+    }
     result.add(std::move(finding));
   }
 }
@@ -296,8 +332,7 @@ constexpr Rule kRules[] = {
     {"pcie-limited", Family::logs, "The kernel found less PCIe bandwidth than a device could use",
      "In proportion; a Gen3 x8 link feeds 63 Gb/s.",
      "\"available PCIe bandwidth, limited by\" in the kernel's log: a warning at half or less, unless the ports need "
-     "no "
-     "more.",
+     "no more; a note for functions that are no GPU, NIC or bridge on their way.",
      "Reseat the card; change the slot or riser.", "the kernel's pcie_print_link_status", limited},
     {"log-complaints", Family::logs, "The kernel's log complains about a device", "Retries, flaps, heat.",
      "PCIe errors (AER), hardware errors (APEI), errors, resets and timeouts of drivers, links that went down: a "

@@ -179,5 +179,30 @@ TEST(DoctorLost, WhatOtherDriversLogIsJudgedOrNamed) {
       0);
 }
 
+TEST(DoctorLost, ALimitedLinkOfAnotherDeviceIsANote) {
+  const std::string limited =
+      " 31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at 0000:00:01.1 (capable of 126.024 "
+      "Gb/s "
+      "with 16.0 GT/s PCIe x8 link)\n";
+  const std::string log = "$ dmesg\n[ 1.2] pci 0000:01:00.0:" + limited;
+  const auto only_a_note = [](const Report& report, const char* says) {
+    EXPECT_TRUE(has(report, "pcie-limited")) << findings_of(report);
+    EXPECT_FALSE(has(report, "pcie-limited", Level::warning)) << findings_of(report);
+    EXPECT_NE(find(report, "pcie-limited")->advice.find(says), std::string::npos)
+        << find(report, "pcie-limited")->advice;
+  };
+  const std::string nvme = "\n$ lspci\n01:00.0 Non-Volatile memory controller: Samsung NVMe\n";
+  only_a_note(report_on(log + nvme), "It is no GPU");
+  only_a_note(
+      report_on("[ 1.1] pci 0000:01:00.0: [144d:a80a] type 00 class 0x010802\n[ 1.2] pci 0000:01:00.0:" + limited),
+      "It is no GPU");
+  only_a_note(report_on(log), "lspci does");
+  EXPECT_TRUE(has(report_on("[ 1.1] pci 0000:01:00.0: [15b3:1021] type 00 class 0x020700 PCIe Endpoint\n"
+                            "[ 1.2] pci 0000:01:00.0:" +
+                            limited),
+                  "pcie-limited", Level::warning));
+  EXPECT_TRUE(has(report_on("[ 1.2] mlx5_core 0000:01:00.0:" + limited), "pcie-limited", Level::warning));
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
