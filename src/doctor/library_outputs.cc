@@ -57,8 +57,8 @@ class NcclLog {
       no_device_ = true;
     } else if (has("NET/IB : Using ")) {
       set("nccl.net_ib", words.substr(words.find("Using ") + 6));
-    } else if (words.starts_with("GPU Direct RDMA ")) {
-      read_gpu_direct(words);
+    } else if (const auto direct = words.find("GPU Direct RDMA "); direct != words.npos) {
+      read_gpu_direct(words.substr(direct));
     } else if (words.starts_with("Channel ") && has(" via ")) {
       read_channel(words);
     } else if (has(" set by environment to ")) {
@@ -72,11 +72,18 @@ class NcclLog {
     }
   }
 
-  // "GPU Direct RDMA Disabled for GPU 0 / HCA 0 (distance 5 > 4)"
+  // "GPU Direct RDMA Disabled for GPU 0 / HCA 0 (distance 5 > 4)"; "NET/IB : GPU Direct RDMA Disabled for HCA 0
+  // 'mlx5_0'", which each rank says of the whole NIC
   void read_gpu_direct(std::string_view words) {
     const auto all = text::words(words);
+    const bool off = all.size() > 3 && all[3] == "Disabled";
+    if (all.size() > 6 && all[5] == "HCA") {
+      const auto nic = text::quote(all[all.size() > 7 ? 7 : 6]);
+      if (off) set("nccl.gdr_off_nic." + nic, words);
+      if (off) off_nics_.insert(nic);
+      return;
+    }
     if (all.size() < 10) return;
-    const bool off = all[3] == "Disabled";
     ++(off ? direct_off_ : direct_on_);
     if (off) set(fmt::format("nccl.gdr_off.{}.{}", text::quote(all[6]), text::quote(all[9])), words);
   }
@@ -114,6 +121,8 @@ class NcclLog {
     }
     if (direct_off_ > 0) gave += fmt::format(", GPUDirect RDMA disabled for {} pairs", direct_off_);
     if (direct_on_ + direct_off_ > 0) to_.facts.set("nccl.gdr_off", std::to_string(direct_off_), output_.at(1));
+    if (!off_nics_.empty())
+      gave += fmt::format(", GPUDirect RDMA disabled for {}", text::count(off_nics_.size(), "NIC"));
     if (warnings_ > 0) gave += fmt::format(", {} warning{}: {}", warnings_, warnings_ == 1 ? "" : "s", first_warning_);
     return gave;
   }
@@ -123,6 +132,7 @@ class NcclLog {
   std::size_t number_ = 0;
   std::set<std::string> ranks_;
   std::set<std::string> nics_;
+  std::set<std::string> off_nics_;  // without GPUDirect RDMA
   std::map<std::string, std::size_t> channels_;
   std::string network_;
   std::string first_warning_;

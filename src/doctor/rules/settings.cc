@@ -50,23 +50,42 @@ bool is_relayed(const Machine& machine, const std::vector<PathKind>& best, std::
   return false;
 }
 
-// What a job's own log says: "GPU Direct RDMA Disabled for GPU 0 / HCA 0 (distance 5 > 4)".
-bool gdr_off_by_log(const RuleInput& input, RuleResult& result) {
-  if (input.facts.number("nccl.gdr_off").value_or(0) == 0) return false;
-  Finding finding;
-  finding.title = fmt::format("NCCL's log: GPUDirect RDMA is disabled for {} pairs of GPU and NIC",
-                              input.facts.text("nccl.gdr_off"));
+// What a job's own log says, with the lines of one fact as evidence.
+void add_gdr_off(const RuleInput& input, const std::string& fact, Finding finding, RuleResult& result) {
+  finding.title = "NCCL's log: GPUDirect RDMA is disabled for " + finding.title;
   finding.confidence = Confidence::measured;
-  finding.path = "the pairs that the log names";
-  for (const auto& [name, seen] : input.facts.below("nccl.gdr_off")) {
+  for (const auto& [name, seen] : input.facts.below(fact)) {
     if (finding.evidence.size() < 4) finding.evidence.push_back({text::quote(seen->value, 160), seen->where});
   }
-  if (finding.evidence.empty()) finding.evidence.push_back(evidence_of(input.facts, "nccl.gdr_off"));
   cost_of_share(input, gpu_flows(input.machine()), 1 - 65.0 / 85).write_to(finding);  // ucx#11121's pair of figures
-  finding.fix = {"export NCCL_NET_GDR_LEVEL=SYS"};
-  finding.advice = "Measure first: across sockets GPU memory may be slower than host memory.";
   result.add(std::move(finding));
-  return true;
+}
+
+// "GPU Direct RDMA Disabled for GPU 0 / HCA 0 (distance 5 > 4)"; "GPU Direct RDMA Disabled for HCA 0 'mlx5_0'": neither
+// nvidia_peermem nor DMA-BUF serves the NIC. GPUs that share the CPU's memory (GB10) have none by design.
+bool gdr_off_by_log(const RuleInput& input, RuleResult& result) {
+  const auto& gpus = input.machine().gpus;
+  const bool pairs = input.facts.number("nccl.gdr_off").value_or(0) != 0;
+  const bool shared = std::any_of(gpus.begin(), gpus.end(), [](const auto& gpu) {
+    return gpu.model.value_or("").find("GB10") != std::string::npos;
+  });
+  const auto nics = shared ? 0 : input.facts.below("nccl.gdr_off_nic").size();
+  Finding finding;
+  if (pairs) {
+    finding.title = input.facts.text("nccl.gdr_off") + " pairs of GPU and NIC";
+    finding.path = "the pairs that the log names";
+    finding.fix = {"export NCCL_NET_GDR_LEVEL=SYS"};
+    finding.advice = "Measure first: across sockets GPU memory may be slower than host memory.";
+    add_gdr_off(input, "nccl.gdr_off", finding, result);
+  }
+  if (nics > 0) {
+    finding.title = text::count(nics, "NIC");
+    finding.path = "every path of that job over these NICs";
+    finding.fix = {"modprobe nvidia-peermem    # or DMA-BUF: kernel 5.12, open kernel modules"};
+    finding.advice = "NCCL found no way to register GPU memory with the NIC, so it stages in host memory.";
+    add_gdr_off(input, "nccl.gdr_off_nic", finding, result);
+  }
+  return pairs || nics > 0;
 }
 
 void gdr_refused(const RuleInput& input, RuleResult& result) {
@@ -343,8 +362,7 @@ void cross_nic(const RuleInput& input, RuleResult& result) {
     if (finding.evidence.size() < 8) finding.evidence.push_back({network + ": " + folded_names(machine, nics), "GIDs"});
   }
   finding.fix = {"export NCCL_CROSS_NIC=0    # where each rail has a switch of its own", "unset NCCL_CROSS_NIC"};
-  finding.advice =
-      "On a rail-only network connections between rails fail; on a rail-optimised one they cross the spine.";
+  finding.advice = "Between rails connections fail on a rail-only network and cross the spine on a rail-optimised one.";
   result.add(std::move(finding));
 }
 
@@ -352,8 +370,7 @@ constexpr Rule kRules[] = {
     {"gdr-refused", Family::settings, "NCCL does not use GPUDirect RDMA on the paths of this machine",
      "Staging in host memory: 65 in place of 85 Gb/s.",
      "NCCL_NET_GDR_LEVEL, or NCCL's default of PXB (a note), nearer than the class of a GPU's best NIC, which no "
-     "NVLink "
-     "to a GPU with a nearer one avoids; or what NCCL's own INFO log says.",
+     "NVLink to a GPU with a nearer one avoids; or what NCCL's own INFO log says.",
      "NCCL_NET_GDR_LEVEL=SYS, after measuring.", "ucx#11121, nccl#1151; NCCL's graph/paths.cc", gdr_refused},
     {"wrong-device", Family::settings, "A job's list of devices includes one that is not for bulk traffic",
      "A slow rail, or a crash: nvidia-smi topo exited with 255.",
@@ -363,8 +380,7 @@ constexpr Rule kRules[] = {
     {"setting-names-nothing", Family::settings, "A job's setting names devices that are not here",
      "The job fails, or its bytes go by TCP.",
      "NCCL_IB_HCA, UCX_NET_DEVICES and, where all interfaces are recorded, NCCL_SOCKET_IFNAME: a warning if nothing "
-     "that "
-     "they name is here and up, else a note.",
+     "that they name is here and up, else a note.",
      "Name what is here, or unset it.", "nixl#1614, sglang#28737", names_nothing},
     {"rdma-disabled", Family::settings, "A job's setting turns RDMA off on a machine that has it",
      "All bytes go by TCP, through host memory.", "NCCL_IB_DISABLE; UCX_TLS without a transport over RDMA.",

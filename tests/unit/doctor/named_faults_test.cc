@@ -209,5 +209,24 @@ TEST(DoctorNamedFaults, RefusedPeerAccessIsSaidWhereLinksAreUnknown) {
   EXPECT_FALSE(has(peers("CNS"), "peer-refused", Level::warning));
 }
 
+TEST(DoctorNamedFaults, ANicWithoutGpuDirectIsSaidByNcclsLog) {
+  const std::string info = "n1:100:200 [0] NCCL INFO ";
+  const auto log = [&info](const char* how) {
+    return info + "NET/IB : GPU Direct RDMA " + how + " for HCA 0 'mlx5_0'\n" + info + "NET/IB : GPU Direct RDMA " +
+           how + " for HCA 0 'mlx5_0'\n" + info + "Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0" +
+           (std::string(how) == "Enabled" ? "/GDRDMA\n" : "\n");
+  };
+  const auto beside = [](const std::string& text) { return beside_matrix("nccl.log", text); };
+  EXPECT_TRUE(has(beside(log("Disabled")), "gdr-refused", Level::warning));
+  EXPECT_NE(title_of(beside(log("Disabled")), "gdr-refused").find("disabled for 1 NIC |"), std::string::npos)
+      << title_of(beside(log("Disabled")), "gdr-refused");
+  EXPECT_FALSE(has(beside(log("Enabled")), "gdr-refused"));
+  // GB10 has none by design.
+  const std::string gb10 =
+      "$ nvidia-smi --query-gpu=index,name,pci.bus_id --format=csv\nindex, name, pci.bus_id\n"
+      "0, NVIDIA GB10, 0000000F:01:00.0\n";
+  EXPECT_FALSE(has(report_on(gb10 + log("Disabled")), "gdr-refused"));
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
