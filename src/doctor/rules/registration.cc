@@ -116,7 +116,7 @@ void small_bar(const RuleInput& input, RuleResult& result) {
 
 void memlock(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  if (rails(machine).empty()) return result.not_applicable();
+  if (bulk_nics(machine).empty()) return result.not_applicable();
   const auto* limit = input.facts.find("limit.memlock");
   if (limit == nullptr) return result.lacks("the limit of locked memory: " + input.facts.why_not("limit.memlock"));
   const auto bytes = input.facts.number("limit.memlock");

@@ -228,5 +228,18 @@ TEST(DoctorNamedFaults, ANicWithoutGpuDirectIsSaidByNcclsLog) {
   EXPECT_FALSE(has(report_on(gb10 + log("Disabled")), "gdr-refused"));
 }
 
+TEST(DoctorNamedFaults, TheLimitOfMemoryCountsBesideNicsThatLspciNames) {
+  const std::string lspci =
+      "$ lspci\n1a:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)\n"
+      "1b:00.0 Infiniband controller: Mellanox Technologies MT2910 Family [ConnectX-7]\n";
+  EXPECT_TRUE(has(report_on(lspci + "$ ulimit -l\n64\n"), "memlock", Level::broken));
+  EXPECT_FALSE(has(report_on(lspci + "$ ulimit -l\nunlimited\n"), "memlock"));
+  EXPECT_TRUE(has(report_on("$ cat /proc/7/limits\nMax locked memory         65536                65536                "
+                            "bytes     \n" +
+                            lspci),
+                  "memlock", Level::broken));
+  EXPECT_FALSE(has(report_on(lspci.substr(0, lspci.find("1b:")) + "$ ulimit -l\n64\n"), "memlock"));
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
