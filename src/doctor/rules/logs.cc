@@ -311,8 +311,10 @@ void job_warnings(const RuleInput& input, RuleResult& result) {
   finding.level = Level::note;
   for (const auto& [number, seen] : lines) {
     const auto line = text::lower(seen->value);
-    for (const auto* word : {"completion", "timeout", "timed out", "unhandled", "cuda failure", "async", "remote error",
-                             "call to ibv_", "no space left", "failed to extend", "cannot allocate", "out of memory"}) {
+    for (const auto* word :
+         {"completion", "completed with error", "unresponsive", "timeout", "timed out", "unhandled", "cuda failure",
+          "async", "remote error", "call to ibv_", "connection closed", "connection reset", "connection refused",
+          "no route to host", "no space left", "failed to extend", "cannot allocate", "out of memory"}) {
       if (line.find(word) != std::string::npos) finding.level = Level::warning;
     }
     if (finding.evidence.size() < 4) finding.evidence.push_back({text::quote(seen->value, 200), seen->where});

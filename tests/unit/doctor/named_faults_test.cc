@@ -180,6 +180,8 @@ TEST(DoctorNamedFaults, WhatAJobsLogAndSettingsSay) {
       has(warned("Call to ibv_reg_mr failed with error Cannot allocate memory"), "job-warnings", Level::warning));
   EXPECT_TRUE(has(warned("Error: failed to extend /dev/shm/nccl-x to 9 bytes, error: No space left on device (28)"),
                   "job-warnings", Level::warning));
+  EXPECT_TRUE(has(warned("NET/OFI Request completed with error. RC: 4113. Error: unresponsive receiver"),
+                  "job-warnings", Level::warning));
   EXPECT_FALSE(has(warned("Linux kernel NUMA balancing is on"), "job-warnings", Level::warning));
   const auto shm = [](const char* use) {
     return report_on(std::string("$ df -h\nFilesystem      Size  Used Avail Use% Mounted on\nshm             126G  ") +
