@@ -101,9 +101,34 @@ std::vector<Measurement> read_p2p_test(const topology::Machine& machine, std::st
   return rows;
 }
 
+namespace {
+
+// "[gpu01:1234] *** An error occurred in MPI_Send" and what follows it; MPICH's "Fatal error in PMPI_Send: ...".
+bool add_mpi_error(std::string_view line, Measurement row, std::vector<Measurement>& rows) {
+  const auto has = [line](std::string_view words) { return line.find(words) != line.npos; };
+  const bool named = has("MPI_ERR_");
+  if (!named && !has("An error occurred in MPI_") && !has("Fatal error in ") && !has("exited on signal ") &&
+      !has("MPI_ABORT was invoked"))
+    return false;
+  const auto said = text::trim(line.substr(has("*** ") ? line.find("*** ") + 4 : 0));
+  // Of one failure the first line says where, and the one that names the error why.
+  if (!rows.empty() && rows.back().failed) {
+    auto& problem = rows.back().problem;
+    if (named && problem.find("MPI_ERR_") == std::string::npos) problem += ": " + text::quote(said, 120);
+    return true;
+  }
+  row.failed = true;
+  row.problem = text::quote(said, 160);
+  rows.push_back(std::move(row));
+  return true;
+}
+
+}  // namespace
+
 // "# OSU MPI-CUDA Bandwidth Test v7.0", "# Size  Bandwidth (MB/s)", rows; MB of 10^6.
 std::vector<Measurement> read_osu(std::string_view content, const std::string& name) {
   std::vector<Measurement> rows;
+  std::string program = "OSU";
   bool rates = false;
   bool both = false;
   bool gpu = false;
@@ -113,12 +138,18 @@ std::vector<Measurement> read_osu(std::string_view content, const std::string& n
     if (line.starts_with("#")) {
       if (line.find("OSU ") != line.npos) {
         both = line.find("Bi-Directional") != line.npos;
+        program = both                                  ? "osu_bibw"
+                  : line.find("Bandwidth") != line.npos ? "osu_bw"
+                  : line.find("MPI") != line.npos
+                      ? "OSU " + text::quote(text::words(line).size() > 3 ? text::words(line)[3] : "benchmark")
+                      : "OSU";
         gpu = line.find("CUDA") != line.npos || line.find("ROCM") != line.npos;
         rates = false;
       }
       rates = rates || line.find("MB/s") != line.npos;
       continue;
     }
+    if (add_mpi_error(line, row_at(program, Operation::send, 0, name, number), rows)) continue;
     const auto words = text::words(line);
     const auto bytes = words.size() < 2 ? std::nullopt : text::to_unsigned(words[0]);
     const auto rate = words.size() < 2 ? std::nullopt : text::to_double(words[1]);
@@ -139,6 +170,7 @@ std::vector<Measurement> read_imb(std::string_view content, const std::string& n
   std::size_t number = 0;
   for (const auto line : text::lines(content)) {
     ++number;
+    if (add_mpi_error(line, row_at(program, Operation::send, 0, name, number), rows)) continue;
     const auto words = text::words(line);
     if (line.starts_with("# Benchmarking ") && words.size() > 2) {
       program = "IMB " + text::quote(words[2]);

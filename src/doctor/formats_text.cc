@@ -45,6 +45,35 @@ bool is_nvbandwidth_error(std::string_view line) {
 
 }  // namespace
 
+namespace {
+
+// What perftest says where it ends before it prints anything of its own.
+bool ends_before_its_table(std::string_view line) {
+  for (const auto* words :
+       {"Unable to ", "ailed to create", "ailed to modify", "ailed to allocate", "Did not detect "}) {
+    if (line.find(words) != line.npos) return true;
+  }
+  return false;
+}
+
+// "ib_write_bw -d mlx5_0 ...": all that is known of a run that printed no heading.
+void begin_as_commanded(std::string_view content, Measurement& row) {
+  row.program = "perftest";
+  const auto words = text::words(content.substr(0, content.find('\n')));
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto name = words[i].substr(words[i].rfind('/') + 1);
+    if (name.starts_with("ib_")) row.program = text::quote(name);
+    if (words[i] == "-d" && i + 1 < words.size()) row.device = text::quote(words[i + 1]);
+  }
+  const auto is = [&row](std::string_view kind) { return row.program.find(kind) != std::string::npos; };
+  row.operation = is("_write_")  ? Operation::write
+                  : is("_read_") ? Operation::read
+                  : is("_send_") ? Operation::send
+                                 : Operation::unknown;
+}
+
+}  // namespace
+
 bool looks_like_perftest(std::string_view content) {
   return content.find(" BW Test") != content.npos && content.find("#bytes") != content.npos;
 }
@@ -57,6 +86,8 @@ std::vector<Measurement> read_perftest(const topology::Machine& machine, std::st
   double unit = 0;  // Gb/s for one of the table's units
   std::size_t number = 0;
   bool gpu_memory = false;
+  bool table = false;  // the heading was there
+  begin_as_commanded(content, now);
   for (const auto line : text::lines(content)) {
     ++number;
     // Words about GPUs come before the test's heading.
@@ -81,6 +112,7 @@ std::vector<Measurement> read_perftest(const topology::Machine& machine, std::st
       now.gpu_memory = gpu_memory;
       gpu_memory = false;
       unit = 0;
+      table = true;
     }
     if (const auto word = labelled(line, "Device  ")) now.device = text::quote(*word);
     if (const auto word = labelled(line, "Number of qps")) now.qps = std::max(1U, number_in(*word));
@@ -92,8 +124,8 @@ std::vector<Measurement> read_perftest(const topology::Machine& machine, std::st
       unit = line.find("[Gb/sec]") != line.npos ? 1.0 : line.find("B/sec]") != line.npos ? 8 * 1.048576e6 / 1e9 : 0;
     }
     const bool bad = line.find("Completion with error") != line.npos || line.find("Failed status") != line.npos ||
-                     line.find("Couldn't") != line.npos;
-    if (bad && now.operation != Operation::unknown) {
+                     line.find("Couldn't") != line.npos || (!table && ends_before_its_table(line));
+    if (bad) {
       auto failed = now;
       failed.failed = true;
       failed.problem = text::quote(text::trim(line), 160);

@@ -220,6 +220,7 @@ constexpr auto kStarts = std::to_array<Start>({
     {"# OSU ", OutputKind::osu},
     {"# Benchmarking ", OutputKind::imb},
     {"initializing CUDA", OutputKind::perftest},
+    {"Couldn't allocate MR", OutputKind::perftest},
     {"Picking device No.", OutputKind::perftest},
     {"Picking GPU number", OutputKind::perftest},
     {"* Waiting for client to connect", OutputKind::perftest},

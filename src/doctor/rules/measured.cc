@@ -3,6 +3,7 @@
 #include <set>
 #include <tuple>
 
+#include "doctor/perftest.h"
 #include "doctor/rules/common.h"
 
 // Measured curves whose shape shows the cause.
@@ -202,7 +203,9 @@ void run_failed(const RuleInput& input, RuleResult& result) {
   std::set<std::string> said;
   for (const auto& row : input.measured) {
     // reads-refused explains a read that fails where writes work.
-    if (!row.failed || row.operation == Operation::read || !said.insert(row.program + row.problem).second) continue;
+    const bool lacks = lacks_memory(row.problem);
+    if (!row.failed || (row.operation == Operation::read && !lacks) || !said.insert(row.program + row.problem).second)
+      continue;
     Finding finding;
     finding.title = fmt::format("{} failed: {}", row.program, topology::text::quote(row.problem, 90));
     finding.confidence = Confidence::measured;
@@ -218,6 +221,11 @@ void run_failed(const RuleInput& input, RuleResult& result) {
                      "nvidia-smi -q | grep -A3 Fabric",
                      interrupting("systemctl restart nvidia-fabricmanager", Interrupts::gpus)};
       finding.advice = "Behind NVSwitches CUDA (error 802) waits for the fabric manager.";
+    } else if (lacks) {
+      finding.fix = {
+          "ulimit -l    # in the shell of the run: is it unlimited?",
+          "lsmod | grep -E 'nvidia_peermem|nv_peer_mem'    # for GPU memory; or perftest's --use_cuda_dmabuf"};
+      finding.advice = "Its memory could not be registered with the NIC.";
     } else {
       finding.advice = "The run ended with this error: its other rows, if any, may be incomplete.";
     }
@@ -228,7 +236,8 @@ void run_failed(const RuleInput& input, RuleResult& result) {
 constexpr Rule kRules[] = {
     {"run-failed", Family::measured, "A program that measures ended with an error",
      "Its path is unusable, or was not measured.",
-     "Errors in the outputs of perftest, nvbandwidth, ucx_perftest, iperf3 and nccl-tests; there wrong results too.",
+     "Errors in the outputs of perftest, nvbandwidth, ucx_perftest, iperf3, OSU's and Intel's MPI benchmarks and "
+     "nccl-tests; there wrong results too.",
      "Depends on the error; no IMEX channel is a common one.", "nvbandwidth#39", run_failed},
     {"few-reads", Family::measured, "Few RDMA reads are in flight",
      "2.4 in place of 19.5 GB/s (the block size was changed too).",

@@ -243,5 +243,27 @@ TEST(DoctorNamedFaults, TheLimitOfMemoryCountsBesideNicsThatLspciNames) {
   EXPECT_FALSE(has(report_on(lspci.substr(0, lspci.find("1b:")) + "$ ulimit -l\n64\n"), "memlock"));
 }
 
+TEST(DoctorNamedFaults, ErrorsOfProgramsThatPrintedNoTable) {
+  const std::string register_failed = "Couldn't allocate MR\nfailed to create mr\n";
+  const auto write = report_on("$ ib_write_bw -d mlx5_0 10.0.0.2\n" + register_failed);
+  ASSERT_TRUE(has(write, "run-failed", Level::warning));
+  EXPECT_EQ(title_of(write, "run-failed").find("ib_write_bw failed: Couldn't allocate MR"), 0U)
+      << title_of(write, "run-failed");
+  EXPECT_TRUE(has(report_on("$ ib_read_bw -d mlx5_0 10.0.0.2\n" + register_failed), "run-failed"));
+  EXPECT_TRUE(has(report_on(register_failed), "run-failed", Level::warning));
+  EXPECT_TRUE(
+      has(report_on("$ ib_write_bw --use_cuda=0 n2\ninitializing CUDA\nPicking device No. 0\n" + register_failed),
+          "run-failed", Level::warning));
+  EXPECT_TRUE(has(report_on("$ ib_send_bw n2\n Unable to init the socket connection\n"), "run-failed"));
+  const std::string osu = "# OSU MPI-CUDA Latency Test v7.3\n# Size          Latency (us)\n0                1.20\n";
+  EXPECT_FALSE(has(report_on(osu), "run-failed"));
+  const auto mpi = report_on(osu +
+                             "[gpu01:1234] *** An error occurred in MPI_Send\n"
+                             "[gpu01:1234] *** MPI_ERR_INTERN: internal error\n");
+  ASSERT_TRUE(has(mpi, "run-failed", Level::warning));
+  EXPECT_NE(title_of(mpi, "run-failed").find("An error occurred in MPI_Send: MPI_ERR_INTERN"), std::string::npos)
+      << title_of(mpi, "run-failed");
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
