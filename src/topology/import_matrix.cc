@@ -259,9 +259,13 @@ class MatrixReader {
     if (!has_numa_ || next >= row.rest.size()) return;
     auto os_index = text::to_u32(row.rest[next]);
     // Where the memory of GPUs is NUMA nodes too (Grace), the list begins with the CPU's.
-    const bool coherent = next + 1 < row.rest.size() && text::to_u32(row.rest[next + 1]);
-    if (const auto nodes = CpuSet::parse_list(row.rest[next]); !os_index && coherent && nodes && !nodes->empty())
-      os_index = nodes->ranges().front().first;
+    // The column of its own may say N/A: "0,2-17" is the CPU's and those that its GPUs reserve, eight for each.
+    const auto nodes = os_index ? std::nullopt : CpuSet::parse_list(row.rest[next]);
+    const bool coherent =
+        (next + 1 < row.rest.size() && text::to_u32(row.rest[next + 1])) ||
+        (nodes && nodes->ranges().size() > 1 && nodes->ranges().front().first == nodes->ranges().front().last &&
+         nodes->ranges()[1].last - nodes->ranges()[1].first >= 7);
+    if (coherent && nodes && !nodes->empty()) os_index = nodes->ranges().front().first;
     if (!os_index || *os_index > 4095) {
       add_note(machine_, NoteKind::unknown, row.name,
                fmt::format("NUMA affinity \"{}\" names no single node", row.rest[next]));

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "doctor/rules/common.h"
+#include "topology/catalog.h"
 #include "topology/doubt.h"
 
 // Which NIC serves which GPU, and what they share.
@@ -123,6 +124,13 @@ void no_near_nic(const RuleInput& input, RuleResult& result) {
     }
   }
   if (far.empty()) return;
+  // Beside a Grace CPU each device has a PCI domain of its own: a matrix says SYS within a socket too.
+  const bool own_domains = std::all_of(far.begin(), far.end(), [&](const NodeRef& one) {
+    const auto& model = machine.gpus[one.index].model;
+    const auto* generation = model ? topology::find_gpu_generation(*model) : nullptr;
+    return topology::c2c_gbs(machine, one.index) || (generation != nullptr && generation->c2c_gbs > 0);
+  });
+  if (near == 0 && own_domains && !machine.matrix.ends.empty()) return;
   // One rail for each, in turn: all of them can be busy at once.
   std::vector<predict::Flow> flows;
   for (std::size_t i = 0; i < far.size(); ++i) {
@@ -277,7 +285,8 @@ constexpr Rule kRules[] = {
      "Give each GPU its near NIC; else relay by NVLink.", "an 8x H20 server; perftest#241", far_nic},
     {"no-near-nic", Family::placement, "GPUs have every NIC across sockets",
      "Their traffic takes the slowest path; the same figures as far-nic.",
-     "The best class of a GPU to any rail is SYS; a warning if another GPU with a near rail is linked to it.",
+     "The best class of a GPU to any rail is SYS; a warning if another GPU with a near rail is linked to it. Not of "
+     "GPUs beside a Grace CPU where a matrix alone says so: it calls other PCI domains of one socket SYS.",
      "Relay by NVLink over a GPU with a near NIC.", "a recorded A100 server", no_near_nic},
     {"unequal-pairs", Family::placement, "One pair is slower than others of its class",
      "195, 179 and 176 Gb/s on one machine; 171 against 132.",

@@ -265,5 +265,16 @@ TEST(DoctorNamedFaults, ErrorsOfProgramsThatPrintedNoTable) {
       << title_of(mpi, "run-failed");
 }
 
+TEST(DoctorNamedFaults, OtherDomainsOfOneSocketAreNoOtherSocket) {
+  const auto matrix = [](const char* numa, const char* gpu_numa) {
+    const std::string end = std::string("\t0-71\t") + numa + "\t\t" + gpu_numa + "\n";
+    return "$ nvidia-smi topo -m\n\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tNV18\tSYS" +
+           end + "GPU1\tNV18\t X \tSYS" + end + "NIC0\tSYS\tSYS\t X \n\nNIC Legend:\n\n  NIC0: mlx5_0\n";
+  };
+  EXPECT_FALSE(has(report_on(matrix("0,2-17", "N/A")), "no-near-nic"));
+  EXPECT_FALSE(has(report_on(matrix("0,2-17", "2")), "no-near-nic"));
+  EXPECT_TRUE(has(report_on(matrix("0", "N/A")), "no-near-nic"));
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
