@@ -160,6 +160,12 @@ void add_counted(const RuleInput& input, const std::string& interface, std::span
                  RuleResult& result) {
   const auto nic = nic_of_wire(input.machine(), interface);
   const auto name = nic ? input.machine().nics[*nic].name : interface;
+  const auto all = rails(input.machine());
+  const bool matters = all.empty() || (nic && std::find(all.begin(), all.end(), *nic) != all.end());
+  if (matters && std::none_of(counters.begin(), counters.end(), [&](const char* counter) {
+        return input.facts.find(statistic(input, interface, counter).fact) != nullptr;
+      }))
+    result.lacks(fmt::format("{}: none of its counters of {} is recorded", name, cause));
   for (const auto* counter : counters) {
     const auto count = statistic(input, interface, counter);
     if (count.value <= 0) continue;

@@ -359,6 +359,9 @@ void emulated_bridge(const RuleInput& input, RuleResult& result) {
   std::set<std::string> bridges;
   const auto devices = placed_devices(machine);
   if (devices.empty()) return result.not_applicable();
+  if (machine.host_bridges.empty() &&
+      std::all_of(devices.begin(), devices.end(), [](const PlacedDevice& one) { return one.above.empty(); }))
+    return result.lacks("the bridges above GPUs and NICs are not recorded (lspci -vvv as root)");
   for (const auto& device : devices) {
     const auto own = topology::current_gbs(machine.pci[device.pci.index].link);
     for (const auto bridge : device.above) {

@@ -1,0 +1,61 @@
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "doctor/report.h"
+#include "reading_support.h"
+
+// Outputs of which grep left a part, and rules that lack what it took away.
+namespace fairway::doctor::testing {
+namespace {
+
+bool is_not_checked(const Report& report, std::string_view rule) {
+  return std::any_of(report.not_looked.begin(), report.not_looked.end(),
+                     [rule](const NotLooked& one) { return one.rule == rule && !one.why.starts_with("partly"); });
+}
+
+std::string port(const char* device, const char* state, const char* rate) {
+  return std::string("CA '") + device + "'\n\t\tState: " + state + "\n\t\tPhysical state: LinkUp\n\t\tRate: " + rate +
+         "\n";
+}
+
+TEST(DoctorFilteredTexts, AStateCountsWithoutTheHeadingOfItsPort) {
+  const std::string prompt = "$ ibstat | grep -E \"^CA|State|Rate|Physical\"\n";
+  const auto down = beside_matrix("i.txt", prompt + port("mlx5_0", "Active", "400") + port("mlx5_1", "Down", "10"));
+  EXPECT_TRUE(has(down, "port-down", Level::warning)) << line_of(down);
+  const auto waits = alone(prompt + port("mlx5_0", "Active", "400") + port("mlx5_1", "Initializing", "400"));
+  EXPECT_TRUE(title_of(waits, "port-down").starts_with("mlx5_1: its port is INIT")) << line_of(waits);
+  const auto up = alone(prompt + port("mlx5_0", "Active", "100") + port("mlx5_1", "Active", "400"));
+  EXPECT_FALSE(has(up, "port-down"));
+  EXPECT_TRUE(has(up, "port-rate")) << "the rates are read too";
+  // A second state is the second port's.
+  const auto both = alone("CA 'mlx5_0'\n\t\tState: Active\n\t\tRate: 100\n\t\tState: Active\n\t\tRate: 100\n");
+  EXPECT_EQ(both.read.at(0).state, topology::ReadState::read);
+  EXPECT_FALSE(has(both, "port-down"));
+}
+
+TEST(DoctorFilteredTexts, ARuleWithoutItsInputIsNotChecked) {
+  const auto matrix = beside_matrix("u.txt", "$ uname -r\n5.15.0-97-generic\n");
+  for (const auto* rule : {"port-down", "relaxed-ordering"}) EXPECT_TRUE(is_not_checked(matrix, rule)) << rule;
+  EXPECT_TRUE(is_not_checked(alone("$ nvidia-smi -q\nGPU 00000000:1A:00.0\n"), "pcie-emulated-bridge"));
+  std::string types;
+  for (const auto* device : {"mlx5_0", "mlx5_1", "mlx5_2"})
+    types += std::string("CA '") + device + "'\n\tCA type: MT4129\n";
+  const auto devices = alone(types);
+  EXPECT_TRUE(is_not_checked(devices, "port-down"));
+  EXPECT_EQ(word(devices.verdict), "unclear") << "no rule had its input";
+  const auto file = [](const char* name, const char* value) {
+    return std::string("/sys/class/infiniband/mlx5_0/ports/1/") + name + ":" + value + "\n";
+  };
+  EXPECT_TRUE(is_not_checked(alone(file("counters/port_xmit_data", "8")), "port-errors"));
+  EXPECT_FALSE(is_not_checked(alone(file("counters/symbol_error", "0")), "port-errors"));
+  EXPECT_TRUE(is_not_checked(alone(file("link_layer", "Ethernet") + file("hw_counters/lifespan", "10") +
+                                   file("hw_counters/rx_read_requests", "10")),
+                             "congestion"));
+  const auto discards = alone("$ ethtool -S e1 | grep discard\n     rx_discards_phy: 0\n");
+  EXPECT_TRUE(is_not_checked(discards, "port-errors"));
+  EXPECT_FALSE(is_not_checked(discards, "nic-discards"));
+}
+
+}  // namespace
+}  // namespace fairway::doctor::testing
