@@ -287,6 +287,7 @@ std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
                                         {"mig.mode.current", "mig"},
                                         {"ecc.errors.uncorrected.volatile.total", "ecc_uncorrected"},
                                         {"fabric.state", "fabric_state"},
+                                        {"fabric.status", "fabric.status"},
                                         {"remapped_rows.pending", "remap_pending"},
                                         {"remapped_rows.failure", "remap_failure"},
                                         {"retired_pages.pending", "page_pending"},

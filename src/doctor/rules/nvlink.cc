@@ -269,7 +269,10 @@ std::vector<Evidence> unhealthy_fabric(const RuleInput& input, std::uint32_t gpu
   for (const auto& [name, seen] : input.facts.below(gpu_fact(input.machine(), gpu, "fabric"))) {
     const auto value = text::lower(seen->value);
     const bool configured_wrong = name == "incorrect_configuration" && value != "none" && value != "n/a";
-    if (configured_wrong || std::find(std::begin(kBad), std::end(kBad), value) != std::end(kBad))
+    // "Success" is the only good one of NVML's words for how a GPU's registration ended.
+    const bool refused =
+        name == "status" && !value.empty() && value != "success" && value != "n/a" && value != "not supported";
+    if (configured_wrong || refused || std::find(std::begin(kBad), std::end(kBad), value) != std::end(kBad))
       out.push_back({fmt::format("fabric {}: {}", name, seen->value), seen->where});
   }
   return out;

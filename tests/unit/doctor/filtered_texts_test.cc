@@ -57,5 +57,24 @@ TEST(DoctorFilteredTexts, ARuleWithoutItsInputIsNotChecked) {
   EXPECT_FALSE(is_not_checked(discards, "nic-discards"));
 }
 
+const std::string kFirst = "GPU 00000000:1A:00.0\n";
+const std::string kSecond = "GPU 00000000:40:00.0\n";
+
+TEST(DoctorFilteredTexts, AStatusOfTheFabricIsGoodOrAFinding) {
+  const auto with = [](const std::string& status) {
+    return alone("==============NVSMI LOG==============\nAttached GPUs                             : 1\n" + kFirst +
+                 "    Fabric\n        State                             : Completed\n"
+                 "        Status                            : " +
+                 status + "\n");
+  };
+  EXPECT_TRUE(has(with("Insufficient Resources"), "fabric-unhealthy", Level::warning));
+  EXPECT_TRUE(has(with("Timeout"), "fabric-unhealthy", Level::warning));
+  EXPECT_FALSE(has(with("Success"), "fabric-unhealthy"));
+  EXPECT_FALSE(has(with("N/A"), "fabric-unhealthy"));
+  EXPECT_TRUE(
+      has(beside_matrix("q.csv", "index, pci.bus_id, fabric.status\n0, 00000000:01:00.0, Insufficient Resources\n"),
+          "fabric-unhealthy"));
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
