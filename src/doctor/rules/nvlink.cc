@@ -124,6 +124,16 @@ void slower_links(const RuleInput& input, RuleResult& result) {
   }
 }
 
+// GPUs on a board that joins them by NVLink; cards join by bridges, which they may lack.
+bool is_of_a_board(const std::string& model) {
+  const auto has = [&model](std::string_view word) { return model.find(word) != std::string::npos; };
+  if (has("PCIe") || has("NVL") || has("GH200")) return false;
+  for (const auto* word : {"SXM", "HBM3", "H20", "H800", "B200", "B300"}) {
+    if (has(word)) return true;
+  }
+  return false;
+}
+
 // "all links are inActive", in place of a GPU's links.
 bool all_inactive(const RuleInput& input, bool others, RuleResult& result) {
   const auto& machine = input.machine();
@@ -135,7 +145,9 @@ bool all_inactive(const RuleInput& input, bool others, RuleResult& result) {
     const auto name = name_of(machine, gpu_ref(gpu));
     Finding finding;
     finding.title = fmt::format("{}: none of its NVLinks is active", name);
-    finding.level = others ? Level::broken : Level::note;  // cards without bridges have none
+    // Cards without bridges have none, and a guest that was given one GPU has no use for them.
+    const bool joined = machine.gpus.size() > 1 && is_of_a_board(machine.gpus[gpu].model.value_or(""));
+    finding.level = others ? Level::broken : joined ? Level::warning : Level::note;
     finding.devices = {gpu_ref(gpu)};
     finding.path = name + " - other GPUs";
     finding.cause = fmt::format("nvlink {}", gpu);
@@ -338,8 +350,10 @@ void link_errors(const RuleInput& input, RuleResult& result) {
 constexpr Rule kRules[] = {
     {"nvlink-down", Family::nvlink, "NVLinks of a GPU are down",
      "GPU to GPU uses fewer links, or PCIe; diagnostics may still pass.",
-     "Links that are there but not active, or slower than the others; of two GPUs that have unlike counts; behind "
-     "NVSwitches also a GPU with fewer links than most of its model.",
+     "Links that are there but not active, or slower than the others; no active link at all (of cards, which bridges "
+     "join, a note); of two GPUs that have unlike counts; behind NVSwitches also a GPU with fewer links than most of "
+     "its "
+     "model.",
      "Reset the GPU, else replace it.", "DCGM#198, vllm#16336", nvlink_down},
     {"p2p-disabled", Family::nvlink, "A job's setting turns off what joins its GPUs",
      "Copies between GPUs go through host memory, or by the network.",

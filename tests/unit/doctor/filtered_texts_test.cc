@@ -76,5 +76,19 @@ TEST(DoctorFilteredTexts, AStatusOfTheFabricIsGoodOrAFinding) {
           "fabric-unhealthy"));
 }
 
+TEST(DoctorFilteredTexts, GpusOfABoardHaveActiveNvlinks) {
+  const auto both = [](const std::string& model) {
+    std::string text;
+    for (const auto* number : {"0", "1"})
+      text += std::string("GPU ") + number + ": " + model +
+              " (UUID: GPU-1)\nNVML: Unable to retrieve NVLink information as all links are inActive\n";
+    return alone(text);
+  };
+  EXPECT_TRUE(has(both("NVIDIA H100 80GB HBM3"), "nvlink-down", Level::warning));
+  EXPECT_TRUE(has(both("NVIDIA A100-SXM4-80GB"), "nvlink-down", Level::warning));
+  for (const auto* card : {"NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA RTX A6000"})
+    EXPECT_TRUE(has(both(card), "nvlink-down", Level::note)) << card;
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
