@@ -90,5 +90,15 @@ TEST(DoctorFilteredTexts, GpusOfABoardHaveActiveNvlinks) {
     EXPECT_TRUE(has(both(card), "nvlink-down", Level::note)) << card;
 }
 
+TEST(DoctorFilteredTexts, WhereNoRuleCheckedAnythingNothingIsOk) {
+  const auto path = std::string(FAIRWAY_SOURCE_DIR) + "/tests/machines/small_vm.json";
+  const auto found = read_case(path);
+  if (!found && found.status().code() == ErrorCode::unsupported) GTEST_SKIP() << found.status().message();
+  const auto report = report_of(path);
+  EXPECT_EQ(report.rules, 0U);
+  EXPECT_EQ(word(report.verdict), "unclear");
+  EXPECT_EQ(exit_code(report.verdict), 4);
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
