@@ -100,5 +100,51 @@ TEST(DoctorFilteredTexts, WhereNoRuleCheckedAnythingNothingIsOk) {
   EXPECT_EQ(exit_code(report.verdict), 4);
 }
 
+TEST(DoctorFilteredTexts, AFieldWhoseNameIsEnoughNeedsNoHeading) {
+  const std::string good =
+      "            SRAM Uncorrectable            : 0\n            DRAM Uncorrectable            : 0\n";
+  const std::string bad =
+      "            SRAM Uncorrectable            : 0\n            DRAM Uncorrectable            : 14\n";
+  const std::string prompt = "$ nvidia-smi -q | grep -E \"^GPU|...\"\n";
+  const auto errors = alone(prompt + kFirst + good + kSecond + bad);
+  EXPECT_TRUE(title_of(errors, "gpu-memory").starts_with("GPU1: 14 uncorrected memory errors")) << line_of(errors);
+  // The second of its kind counts since the GPU was made.
+  EXPECT_TRUE(title_of(alone(prompt + kFirst + bad + bad), "gpu-memory").starts_with("GPU0: 14 "));
+  EXPECT_FALSE(has(alone(prompt + kFirst + good + bad + kSecond + good), "gpu-memory"));
+  const std::string state = "        State                             : ";
+  const std::string status = "        Status                            : ";
+  const auto waits = alone(prompt + kFirst + state + "Completed\n" + status + "Success\n" + kSecond + state +
+                           "In Progress\n" + status + "N/A\n");
+  EXPECT_TRUE(title_of(waits, "fabric-not-ready").starts_with("GPU1: ")) << line_of(waits);
+  EXPECT_FALSE(has(waits, "fabric-unhealthy"));
+  const auto link = [](const char* width) {
+    return std::string(
+               "                Max                       : 5\n                Current                   : 5\n") +
+           "                Max                       : 16x\n                Current                   : " + width +
+           "\n";
+  };
+  const auto narrow = alone(prompt + kFirst + link("16x") + kSecond + link("8x"));
+  EXPECT_TRUE(has(narrow, "pcie-width", Level::warning)) << line_of(narrow);
+  EXPECT_EQ(word(alone(prompt + kFirst + link("16x") + kSecond + link("16x")).verdict), "ok");
+  EXPECT_TRUE(has(alone(prompt + kFirst + "        Pending                           : Yes\n"), "gpu-memory"));
+}
+
+TEST(DoctorFilteredTexts, AFieldThatNeedsItsHeadingIsNamedAsNotUsed) {
+  const std::string prompt = "$ nvidia-smi -q | grep -E \"^GPU|Persistence|Current  |Total  \"\n";
+  const std::string fields =
+      "    Persistence Mode                      : Enabled\n        Current                           : Enabled\n"
+      "        Total                             : 81559 MiB\n";
+  const auto report = alone(prompt + kFirst + fields + kSecond + fields);
+  EXPECT_EQ(word(report.verdict), "unclear");
+  EXPECT_EQ(exit_code(report.verdict), 4);
+  EXPECT_NE(text_of(report, {}, true).find("fields without their heading"), std::string::npos);
+  // The last heading of one GPU is none of the next, nor of what stands to the left of it.
+  const std::string width = "            Link Width\n                Max                       : 16x\n";
+  const auto stale = alone(prompt + kFirst + width + "                Current                   : 16x\n" + kSecond +
+                           "                Current                   : 4\n" + width +
+                           "                Current                   : 16x\n");
+  EXPECT_FALSE(has(stale, "pcie-width")) << title_of(stale, "pcie-width");
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing
