@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "topology/command_text.h"
+#include "topology/gpu_number.h"
 #include "topology/pci_ids.h"
 #include "topology/text.h"
 
@@ -76,6 +77,54 @@ void read_smi_field(Machine& machine, Gpu& gpu, std::string_view section, std::s
   }
 }
 
+// The numbers of the GPUs of its sections, in their order; none of a section: nothing tells it. It prints all GPUs in
+// the order of their numbers, or those that -i names.
+std::vector<std::optional<std::uint32_t>> numbers_of(const Output& output, std::optional<std::uint64_t>& attached) {
+  std::size_t sections = 0;
+  for (const auto line : text::lines(output.text)) {
+    sections += line.starts_with("GPU ") && BusId::parse(text::trim(line.substr(4))) ? 1 : 0;
+    if (line.starts_with("Attached GPUs") && line.find(':') != line.npos)
+      attached = text::leading_unsigned(text::trim(line.substr(line.find(':') + 1)));
+  }
+  std::vector<std::optional<std::uint32_t>> out(sections);
+  const auto words = text::words(output.command);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    auto names = words[i];
+    if (names == "|") break;
+    if ((names == "-i" || names == "--id") && i + 1 < words.size()) {
+      names = words[i + 1];
+    } else if (names.starts_with("--id=") || names.starts_with("-i=")) {
+      names = names.substr(names.find('=') + 1);
+    } else {
+      continue;
+    }
+    const auto chosen = text::split(names, ',');
+    for (std::size_t n = 0; n < sections && chosen.size() == sections; ++n) {
+      const auto number = text::to_u32(chosen[n]);
+      if (number && *number < kNoNumber) out[n] = number;
+    }
+    return out;
+  }
+  // One GPU alone may be any, unless it is all that there is.
+  const bool all = attached ? sections >= *attached : sections > 1 || !output.command.empty();
+  for (std::uint32_t n = 0; n < sections && all; ++n) out[n] = n;
+  return out;
+}
+
+// The place of a bus id among those of all NVIDIA GPUs, where they are recorded: so nvidia-smi numbers them.
+std::optional<std::uint32_t> place_on_bus(const Machine& machine, const BusId& bus,
+                                          std::optional<std::uint64_t> attached) {
+  std::size_t gpus = 0;
+  std::uint32_t before = 0;
+  for (const auto& device : machine.pci) {
+    if (!is_gpu(device) || device.vendor_id.value_or(0) != kVendorNvidia) continue;
+    ++gpus;
+    before += device.bus_id < bus ? 1 : 0;
+  }
+  if (!find_pci(machine, bus) || gpus < 2 || gpus != attached.value_or(gpus)) return {};
+  return before;
+}
+
 }  // namespace
 
 void SmiFields::begin_gpu() {
@@ -134,6 +183,8 @@ std::string lost_smi_fields(const Output& output) {
 }
 
 std::size_t read_smi_query(const Output& output, Machine& machine) {
+  std::optional<std::uint64_t> attached;
+  const auto numbers = numbers_of(output, attached);
   std::uint32_t told = 0;
   Ref<Gpu> gpu;
   SmiFields fields;
@@ -141,8 +192,13 @@ std::size_t read_smi_query(const Output& output, Machine& machine) {
     if (line.starts_with("GPU ")) {
       fields.begin_gpu();
       const auto bus = BusId::parse(text::trim(line.substr(4)));
-      gpu = bus ? gpu_at(machine, *bus, told, kOfQuery) : Ref<Gpu>{};
-      told += bus ? 1 : 0;
+      gpu = {};
+      if (!bus) continue;
+      auto number = numbers[told++];
+      if (!number) number = place_on_bus(machine, *bus, attached);
+      auto last = kNoNumber;
+      for (const auto& one : machine.gpus) last = std::max(last, one.ordinal + 1);
+      gpu = gpu_at(machine, *bus, number.value_or(last), kOfQuery);
       continue;
     }
     const auto field = fields.read(line);

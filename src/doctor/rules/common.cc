@@ -4,6 +4,7 @@
 #include <array>
 
 #include "doctor/gid.h"
+#include "topology/gpu_number.h"
 
 namespace fairway::doctor {
 
@@ -315,6 +316,11 @@ std::string interrupting(std::string command, Interrupts what, std::string_view 
                                       : "    # the port goes away for up to a minute, and ssh over it too";
   if (!remark.empty()) command += fmt::format("; {}", remark);
   return command;
+}
+
+std::string smi_id(const Machine& machine, std::uint32_t gpu) {
+  const auto& one = machine.gpus[gpu];
+  return topology::is_numbered(one) ? std::to_string(one.ordinal) : machine.pci[one.pci.index].bus_id.to_string();
 }
 
 std::string reset_of(const Machine& machine, std::uint32_t gpu, std::string_view remark) {

@@ -57,7 +57,7 @@ void fewer_than_peers(const RuleInput& input, const LinkCounts& links, RuleResul
       finding.evidence = {
           {fmt::format("{}: {} links", name, count), "NVLinks and path classes"},
           {fmt::format("{}: {} links each", folded_names(machine, nodes), usual->first), "NVLinks and path classes"}};
-      const auto ordinal = machine.gpus[gpu].ordinal;
+      const auto ordinal = smi_id(machine, gpu);
       finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi -q -i {0} | grep -A2 'MIG Mode'", ordinal),
                      interrupting("systemctl restart nvidia-fabricmanager", Interrupts::gpus),
                      reset_of(machine, gpu, "else replace it")};
@@ -86,7 +86,7 @@ void differ_as_pair(const RuleInput& input, const LinkCounts& links, RuleResult&
   finding.path = "GPU - GPU";
   finding.cause = fmt::format("nvlink {}", gpu);
   finding.evidence = {{fmt::format("{} and {} links", first, second), "NVLink states"}};
-  finding.fix = {fmt::format("nvidia-smi nvlink -s; nvidia-smi nvlink -e -i {}", machine.gpus[gpu].ordinal),
+  finding.fix = {fmt::format("nvidia-smi nvlink -s; nvidia-smi nvlink -e -i {}", smi_id(machine, gpu)),
                  reset_of(machine, gpu, "else reseat the bridge")};
   result.add(std::move(finding));
 }
@@ -118,7 +118,7 @@ void slower_links(const RuleInput& input, RuleResult& result) {
     finding.devices = {gpu_ref(gpu)};
     finding.path = name + " - other GPUs";
     finding.cause = fmt::format("nvlink rate {}", gpu);
-    finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", machine.gpus[gpu].ordinal),
+    finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", smi_id(machine, gpu)),
                    reset_of(machine, gpu, "else replace it")};
     result.add(std::move(finding));
   }
@@ -153,7 +153,7 @@ bool all_inactive(const RuleInput& input, bool others, RuleResult& result) {
     finding.cause = fmt::format("nvlink {}", gpu);
     finding.evidence.push_back(evidence_of(input.facts, key));
     finding.fix = {
-        fmt::format("nvidia-smi nvlink -e -i {}; systemctl status nvidia-fabricmanager", machine.gpus[gpu].ordinal),
+        fmt::format("nvidia-smi nvlink -e -i {}; systemctl status nvidia-fabricmanager", smi_id(machine, gpu)),
         reset_of(machine, gpu, "else replace it")};
     result.add(std::move(finding));
   }
@@ -191,7 +191,8 @@ void nvlink_down(const RuleInput& input, RuleResult& result) {
     const bool down = count.first < count.second;
     if (!down) continue;
     Finding finding;
-    finding.title = fmt::format("GPU{}: {} of {} NVLinks are up", machine.gpus[gpu].ordinal, count.first, count.second);
+    finding.title =
+        fmt::format("{}: {} of {} NVLinks are up", name_of(machine, gpu_ref(gpu)), count.first, count.second);
     finding.devices = {gpu_ref(gpu)};
     finding.level = count.first == 0 && most > 0 ? Level::broken : Level::warning;
     double link_gbs = 0;
@@ -204,10 +205,10 @@ void nvlink_down(const RuleInput& input, RuleResult& result) {
       finding.mended_gbps = link_gbs * 8 * count.second;
       finding.loss_gbps = *finding.mended_gbps - *finding.now_gbps;
     }
-    finding.path = fmt::format("GPU{} - other GPUs", machine.gpus[gpu].ordinal);
+    finding.path = name_of(machine, gpu_ref(gpu)) + " - other GPUs";
     finding.cause = fmt::format("nvlink {}", gpu);
     finding.evidence.push_back({fmt::format("{} links, {} active", count.second, count.first), "NVLink states"});
-    finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", machine.gpus[gpu].ordinal),
+    finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", smi_id(machine, gpu)),
                    reset_of(machine, gpu, "else replace it")};
     result.add(std::move(finding));
   }
@@ -259,8 +260,8 @@ void fabric_state(const RuleInput& input, RuleResult& result) {
     if (state == "completed" || state == "not supported" || state == "n/a") continue;
     waiting.push_back(gpu_ref(gpu));
     if (finding.evidence.size() < 3)
-      finding.evidence.push_back(
-          evidence_of(input.facts, key, fmt::format("GPU{}: fabric state {}", machine.gpus[gpu].ordinal, seen->value)));
+      finding.evidence.push_back(evidence_of(
+          input.facts, key, fmt::format("{}: fabric state {}", name_of(machine, gpu_ref(gpu)), seen->value)));
   }
   if (!any && !switched) return result.not_applicable();
   if (waiting.empty()) return;
@@ -337,7 +338,7 @@ void link_errors(const RuleInput& input, RuleResult& result) {
     finding.devices = {gpu_ref(gpu)};
     finding.path = name_of(machine, gpu_ref(gpu)) + " - other GPUs";
     finding.cause = fmt::format("nvlink errors {}", gpu);
-    finding.fix = {fmt::format("nvidia-smi nvlink -e -i {}    # do they grow?", machine.gpus[gpu].ordinal),
+    finding.fix = {fmt::format("nvidia-smi nvlink -e -i {}    # do they grow?", smi_id(machine, gpu)),
                    reset_of(machine, gpu, "if they do")};
     finding.advice = "Each recovery stops the link for a moment; errors that grow mean a bad contact or board.";
     result.add(std::move(finding));

@@ -135,7 +135,7 @@ void width(const RuleInput& input, RuleResult& result) {
     finding.path = name_of(machine, gpu_ref(gpu));
     finding.evidence.push_back(
         evidence_of(input.facts, gpu_fact(machine, gpu, "pcie_width"), fmt::format("runs x{:g}", *now)));
-    finding.fix = {fmt::format("nvidia-smi -q -i {} | grep -A8 'GPU Link Info'", machine.gpus[gpu].ordinal)};
+    finding.fix = {fmt::format("nvidia-smi -q -i {} | grep -A8 'GPU Link Info'", smi_id(machine, gpu))};
     finding.advice = kReseat;
     result.add(std::move(finding));
   }

@@ -60,46 +60,6 @@ TEST(DoctorFilteredTexts, ARuleWithoutItsInputIsNotChecked) {
 const std::string kFirst = "GPU 00000000:1A:00.0\n";
 const std::string kSecond = "GPU 00000000:40:00.0\n";
 
-TEST(DoctorFilteredTexts, AStatusOfTheFabricIsGoodOrAFinding) {
-  const auto with = [](const std::string& status) {
-    return alone("==============NVSMI LOG==============\nAttached GPUs                             : 1\n" + kFirst +
-                 "    Fabric\n        State                             : Completed\n"
-                 "        Status                            : " +
-                 status + "\n");
-  };
-  EXPECT_TRUE(has(with("Insufficient Resources"), "fabric-unhealthy", Level::warning));
-  EXPECT_TRUE(has(with("Timeout"), "fabric-unhealthy", Level::warning));
-  EXPECT_FALSE(has(with("Success"), "fabric-unhealthy"));
-  EXPECT_FALSE(has(with("N/A"), "fabric-unhealthy"));
-  EXPECT_TRUE(
-      has(beside_matrix("q.csv", "index, pci.bus_id, fabric.status\n0, 00000000:01:00.0, Insufficient Resources\n"),
-          "fabric-unhealthy"));
-}
-
-TEST(DoctorFilteredTexts, GpusOfABoardHaveActiveNvlinks) {
-  const auto both = [](const std::string& model) {
-    std::string text;
-    for (const auto* number : {"0", "1"})
-      text += std::string("GPU ") + number + ": " + model +
-              " (UUID: GPU-1)\nNVML: Unable to retrieve NVLink information as all links are inActive\n";
-    return alone(text);
-  };
-  EXPECT_TRUE(has(both("NVIDIA H100 80GB HBM3"), "nvlink-down", Level::warning));
-  EXPECT_TRUE(has(both("NVIDIA A100-SXM4-80GB"), "nvlink-down", Level::warning));
-  for (const auto* card : {"NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA RTX A6000"})
-    EXPECT_TRUE(has(both(card), "nvlink-down", Level::note)) << card;
-}
-
-TEST(DoctorFilteredTexts, WhereNoRuleCheckedAnythingNothingIsOk) {
-  const auto path = std::string(FAIRWAY_SOURCE_DIR) + "/tests/machines/small_vm.json";
-  const auto found = read_case(path);
-  if (!found && found.status().code() == ErrorCode::unsupported) GTEST_SKIP() << found.status().message();
-  const auto report = report_of(path);
-  EXPECT_EQ(report.rules, 0U);
-  EXPECT_EQ(word(report.verdict), "unclear");
-  EXPECT_EQ(exit_code(report.verdict), 4);
-}
-
 TEST(DoctorFilteredTexts, AFieldWhoseNameIsEnoughNeedsNoHeading) {
   const std::string good =
       "            SRAM Uncorrectable            : 0\n            DRAM Uncorrectable            : 0\n";
@@ -144,6 +104,70 @@ TEST(DoctorFilteredTexts, AFieldThatNeedsItsHeadingIsNamedAsNotUsed) {
                            "                Current                   : 4\n" + width +
                            "                Current                   : 16x\n");
   EXPECT_FALSE(has(stale, "pcie-width")) << title_of(stale, "pcie-width");
+}
+
+TEST(DoctorFilteredTexts, AStatusOfTheFabricIsGoodOrAFinding) {
+  const auto with = [](const std::string& status) {
+    return alone("==============NVSMI LOG==============\nAttached GPUs                             : 1\n" + kFirst +
+                 "    Fabric\n        State                             : Completed\n"
+                 "        Status                            : " +
+                 status + "\n");
+  };
+  EXPECT_TRUE(has(with("Insufficient Resources"), "fabric-unhealthy", Level::warning));
+  EXPECT_TRUE(has(with("Timeout"), "fabric-unhealthy", Level::warning));
+  EXPECT_FALSE(has(with("Success"), "fabric-unhealthy"));
+  EXPECT_FALSE(has(with("N/A"), "fabric-unhealthy"));
+  EXPECT_TRUE(
+      has(beside_matrix("q.csv", "index, pci.bus_id, fabric.status\n0, 00000000:01:00.0, Insufficient Resources\n"),
+          "fabric-unhealthy"));
+}
+
+TEST(DoctorFilteredTexts, AGpuOfUnknownNumberIsCalledByItsBusId) {
+  const std::string slow = kSecond + "    Clocks Event Reasons\n        HW Slowdown                       : Active\n";
+  const std::string eight = "==============NVSMI LOG==============\nAttached GPUs                             : 8\n";
+  const auto title = [](const std::string& text) { return title_of(alone(text), "gpu-throttled"); };
+  EXPECT_TRUE(title("$ nvidia-smi -q -d PERFORMANCE -i 3\n" + slow).starts_with("GPU3 is"));
+  EXPECT_TRUE(title("$ nvidia-smi --id=5 -q\n" + eight + slow).starts_with("GPU5 is"));
+  EXPECT_TRUE(title("$ nvidia-smi -q\n" + slow).starts_with("GPU0 is"));
+  EXPECT_TRUE(title("==============NVSMI LOG==============\nAttached GPUs                             : 1\n" + slow)
+                  .starts_with("GPU0 is"));
+  for (const auto& text : {eight + slow, slow, "$ nvidia-smi -q -i 00000000:40:00.0\n" + eight + slow}) {
+    const auto report = alone(text);
+    ASSERT_TRUE(title_of(report, "gpu-throttled").starts_with("GPU 0000:40:00.0 is throttled")) << line_of(report);
+    EXPECT_TRUE(find(report, "gpu-throttled")->fix.at(0).ends_with("-i 0000:40:00.0"));
+    EXPECT_FALSE(title_of(alone(text + kPairMatrix), "gpu-throttled").starts_with("GPU0"));
+  }
+  const auto pending = alone(eight + kSecond + "    Remapped Rows\n        Pending                           : Yes\n");
+  EXPECT_TRUE(title_of(pending, "gpu-memory").starts_with("GPU 0000:40:00.0: ")) << line_of(pending);
+  // Among all GPUs of lspci its place is its number.
+  const std::string list =
+      "1a:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)\n"
+      "40:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)\n";
+  EXPECT_TRUE(title("$ lspci | grep NVIDIA\n" + list + "```\n```\n" + slow).starts_with("GPU1 is"));
+}
+
+TEST(DoctorFilteredTexts, GpusOfABoardHaveActiveNvlinks) {
+  const auto both = [](const std::string& model) {
+    std::string text;
+    for (const auto* number : {"0", "1"})
+      text += std::string("GPU ") + number + ": " + model +
+              " (UUID: GPU-1)\nNVML: Unable to retrieve NVLink information as all links are inActive\n";
+    return alone(text);
+  };
+  EXPECT_TRUE(has(both("NVIDIA H100 80GB HBM3"), "nvlink-down", Level::warning));
+  EXPECT_TRUE(has(both("NVIDIA A100-SXM4-80GB"), "nvlink-down", Level::warning));
+  for (const auto* card : {"NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA RTX A6000"})
+    EXPECT_TRUE(has(both(card), "nvlink-down", Level::note)) << card;
+}
+
+TEST(DoctorFilteredTexts, WhereNoRuleCheckedAnythingNothingIsOk) {
+  const auto path = std::string(FAIRWAY_SOURCE_DIR) + "/tests/machines/small_vm.json";
+  const auto found = read_case(path);
+  if (!found && found.status().code() == ErrorCode::unsupported) GTEST_SKIP() << found.status().message();
+  const auto report = report_of(path);
+  EXPECT_EQ(report.rules, 0U);
+  EXPECT_EQ(word(report.verdict), "unclear");
+  EXPECT_EQ(exit_code(report.verdict), 4);
 }
 
 }  // namespace
