@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "doctor/outputs.h"
+#include "topology/command_text.h"
 #include "topology/text.h"
 
 // What nvidia-smi says of the state of GPUs.
@@ -56,7 +57,7 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
   std::string prefix;
   std::string whose;
   ErrorCells errors;
-  std::string section;
+  topology::SmiFields fields;
   std::size_t number = 0;
   std::size_t told = 0;         // GPUs so far
   std::set<std::string> whole;  // GPUs whose every field is there
@@ -68,6 +69,7 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
     ++number;
     if (line.starts_with("GPU ")) {
       const auto bus = topology::BusId::parse(text::trim(line.substr(4)));
+      fields.begin_gpu();
       prefix.clear();
       whose = bus ? bus->to_string() : std::string();
       for (const auto& gpu : machine.gpus) {
@@ -79,17 +81,12 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
       if (bus) ++told;
       continue;
     }
-    const auto colon = line.find(" : ");
-    const auto key = text::trim(colon == line.npos ? line : line.substr(0, colon));
-    if (colon == line.npos) errors.see(whose, "nvidia-smi", key, output.at(number));
-    if (colon != line.npos)
-      errors.see(whose, section + " " + std::string(key), line.substr(colon + 3), output.at(number));
-    if (prefix.empty()) continue;
-    if (colon == line.npos) {
-      section = std::string(key);
-      continue;
-    }
-    const auto value = std::string(text::trim(line.substr(colon + 3)));
+    const auto field = fields.read(line);
+    const auto& [key, text_of_value, section, is_heading, is_lost] = field;
+    if (is_heading) errors.see(whose, "nvidia-smi", key, output.at(number));
+    if (!is_heading) errors.see(whose, fmt::format("{} {}", section, key), text_of_value, output.at(number));
+    if (prefix.empty() || is_heading || key.empty()) continue;
+    const auto value = std::string(text_of_value);
     const auto where = output.at(number);
     const bool active = normal(value) == "active";
     if (key == "Persistence Mode") facts.set(prefix + ".persistence", normal(value), where), whole.insert(prefix);
@@ -287,6 +284,7 @@ std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
                                         {"mig.mode.current", "mig"},
                                         {"ecc.errors.uncorrected.volatile.total", "ecc_uncorrected"},
                                         {"fabric.state", "fabric_state"},
+                                        {"fabric.status", "fabric.status"},
                                         {"remapped_rows.pending", "remap_pending"},
                                         {"remapped_rows.failure", "remap_failure"},
                                         {"retired_pages.pending", "page_pending"},

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -120,25 +121,37 @@ void add_counter(std::vector<Counter>& counters, std::string_view name, std::uin
 
 }  // namespace
 
-// "CA 'mlx5_0'", its fields, "Port 1:" and the port's.
+// "CA 'mlx5_0'", its fields, "Port 1:" and the port's. Where a grep left out the ports' headings, a field that comes
+// again is the next port's.
 std::size_t read_ibstat(std::string_view content, const std::string&, Machine& machine) {
   PortReader reader(kIbstat, machine);
   std::string_view name;
   bool in_port = false;
+  std::uint32_t unheaded = 0;         // ports of this device so far that no heading numbers
+  std::set<std::string_view> fields;  // of the last of them
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto trimmed = text::trim(line);
     if (trimmed.starts_with("CA '")) {
       name = quoted_name(trimmed);
       in_port = false;
+      unheaded = 0;
       if (!name.empty() && reader.begin(name, 1)) ++read;
       continue;
     }
     if (name.empty()) continue;
     const auto [key, value] = key_value(trimmed);
+    if ((key == "State" || key == "Physical state" || key == "Rate") && (!in_port || unheaded > 0)) {
+      if (!in_port || fields.contains(key)) {
+        in_port = reader.begin(name, ++unheaded);
+        fields.clear();
+      }
+      fields.insert(key);
+    }
     if (key.starts_with("Port ") && value.empty()) {
       const auto number = text::to_u32(text::trim(key.substr(5)));
       in_port = number && reader.begin(name, *number);
+      unheaded = 0;
     } else if (key == "CA type" && !value.empty()) {
       reader.device().hca_type.learn(text::quote(value), kIbstat);
     } else if (key == "Firmware version") {

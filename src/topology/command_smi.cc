@@ -17,39 +17,10 @@ constexpr auto kRocm = Source::sysfs;  // where rocm-smi does
 
 constexpr GpuMaker kNvidia{"NVIDIA", kVendorNvidia, 0x030200};
 
-std::optional<double> speed_of_generation(std::string_view value) {
-  constexpr double kSpeeds[] = {2.5, 5, 8, 16, 32, 64};
-  const auto generation = text::leading_unsigned(value);
-  if (!generation || *generation < 1 || *generation > std::size(kSpeeds)) return {};
-  return kSpeeds[*generation - 1];
-}
-
 std::optional<std::uint64_t> mebibytes(std::string_view value) {
   const auto number = text::leading_unsigned(value);
   if (!number || *number == 0 || *number > (1U << 30U)) return {};
   return *number << 20U;
-}
-
-// One line "key : value" of a GPU's part of `nvidia-smi -q`.
-void read_smi_field(Machine& machine, Gpu& gpu, std::string_view section, std::string_view key,
-                    std::string_view value) {
-  if (is_error_cell(value)) return;
-  auto& link = machine.pci[gpu.pci.index].link;
-  if (key == "Product Name") gpu.model.learn(text::quote(value), kSmi);
-  if (key == "GPU UUID") gpu.uuid.learn(text::quote(value), kSmi);
-  if (key == "Serial Number" && value != "N/A") gpu.serial.learn(text::quote(value), kSmi);
-  if (section == "FB Memory Usage" && key == "Total") {
-    if (const auto bytes = mebibytes(value)) gpu.memory_bytes.learn(*bytes, kSmi);
-  } else if (section == "BAR1 Memory Usage" && key == "Total") {
-    if (const auto bytes = mebibytes(value)) gpu.bar1_bytes.learn(*bytes, kSmi);
-  } else if (section == "PCIe Generation" && (key == "Current" || key == "Max")) {
-    const auto speed = speed_of_generation(value);
-    if (speed) (key == "Max" ? link.max_speed_gts : link.speed_gts).learn(*speed, kSmi);
-  } else if (section == "Link Width" && (key == "Current" || key == "Max")) {
-    const auto width = text::leading_unsigned(value);
-    if (width && *width > 0 && *width <= 32)
-      (key == "Max" ? link.max_width : link.width).learn(static_cast<std::uint32_t>(*width), kSmi);
-  }
 }
 
 }  // namespace
@@ -96,28 +67,6 @@ Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place, const G
   if (!gpu || machine.gpus[gpu.index].pci) return {};
   machine.gpus[gpu.index].pci = function;
   return gpu;
-}
-
-std::size_t read_smi_query(std::string_view content, const std::string&, Machine& machine) {
-  std::uint32_t told = 0;
-  Ref<Gpu> gpu;
-  std::string_view section;
-  for (const auto line : text::lines(content)) {
-    if (line.starts_with("GPU ")) {
-      const auto bus = BusId::parse(text::trim(line.substr(4)));
-      gpu = bus ? gpu_at(machine, *bus, told, kNvidia) : Ref<Gpu>{};
-      told += bus ? 1 : 0;
-      continue;
-    }
-    const auto colon = line.find(" : ");
-    const auto key = text::trim(colon == line.npos ? line : line.substr(0, colon));
-    const auto value = colon == line.npos ? std::string_view{} : text::trim(line.substr(colon + 3));
-    if (!gpu && key == "Driver Version") machine.gpu_driver.learn(text::quote(value), Source::procfs);
-    if (colon == line.npos) section = key;
-    if (gpu && colon != line.npos && machine.gpus[gpu.index].pci)
-      read_smi_field(machine, machine.gpus[gpu.index], section, key, value);
-  }
-  return told;
 }
 
 // "|   1  NVIDIA H100 80GB HBM3          Off |   00000000:81:00.0 Off |                   14 |", and on the next line

@@ -3,8 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "topology/machine.h"
 #include "topology/output.h"
@@ -44,7 +47,7 @@ std::size_t read_rdma_link(std::string_view content, const std::string& place, M
 std::size_t read_rdma_statistic(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_show_gids(std::string_view content, const std::string& place, Machine& machine);
 // `nvidia-smi -q`, `nvidia-smi`, `nvidia-smi nvlink`, `nvidia-smi topo -p2p`, `rocm-smi --showtopo`
-std::size_t read_smi_query(std::string_view content, const std::string& place, Machine& machine);
+std::size_t read_smi_query(const Output& output, Machine& machine);
 std::size_t read_smi_table(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_nvlink(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_topo_peers(std::string_view content, const std::string& place, Machine& machine);
@@ -64,6 +67,26 @@ Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place, const G
 // mlxlink: the state of the port that its command or its file names. Which device that is: the name, or empty.
 std::string read_mlxlink(const Output& output, Machine& machine);
 std::string device_of_mlxlink(const Output& output, const Machine& machine);
+// The lines of `nvidia-smi -q`. Of a field the heading is the line that it stands to the right of; where a grep left
+// that out, the heading that its name and value alone tell.
+struct SmiField {
+  std::string_view key;  // a heading's name, where there is no value
+  std::string_view value;
+  std::string_view section;
+  bool is_heading = false;
+  bool is_lost = false;  // its meaning depends on a heading that is not there
+};
+class SmiFields {
+ public:
+  void begin_gpu();
+  SmiField read(std::string_view line);
+
+ private:
+  std::vector<std::pair<std::size_t, std::string_view>> above_;  // headings of the next line, and their indents
+  std::set<std::string_view> seen_;                              // fields of this GPU whose heading their name tells
+};
+// Those of its fields that are lost so, for reports; empty: none.
+std::string lost_smi_fields(const Output& output);
 // lscpu, `numactl -H`, ethtool
 std::size_t read_lscpu(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_numactl(std::string_view content, const std::string& place, Machine& machine);

@@ -184,8 +184,8 @@ constexpr PartOf kPartReaders[] = {
     {Kind::mlxlink, nullptr, "port"},
     {Kind::bonding, nullptr, "leg"},
     {Kind::gpu_query, read_gpu_query, "GPU"},
-    {Kind::smi_query, read_smi_query, "GPU"},
     {Kind::smi_table, read_smi_table, "GPU"},
+    {Kind::smi_query, nullptr, "GPU"},
     {Kind::nvlink, read_nvlink, "GPU"},
     {Kind::topo_peers, read_topo_peers, "pair of GPUs"},
     {Kind::rocm_smi, read_rocm_smi, "GPU"},
@@ -202,6 +202,10 @@ std::string read_part(const PartOf& part, const Output& output, Machine& machine
   if (part.kind == Kind::mlxlink) return read_mlxlink(output, machine);
   if (part.kind == Kind::sysfs_files) {
     const auto n = read_sysfs_files(output, machine);
+    return n == 0 ? std::string() : text::count(n, part.noun);
+  }
+  if (part.kind == Kind::smi_query) {
+    const auto n = read_smi_query(output, machine);
     return n == 0 ? std::string() : text::count(n, part.noun);
   }
   if (part.read == nullptr) return read_bond(output, machine);
@@ -238,6 +242,9 @@ Status build_machine(const std::string& path, Machine machine, Evidence& evidenc
       auto& output = evidence.outputs[i];
       if (output.kind != part.kind) continue;
       output.cut = cut_off(output);
+      if (auto lost = part.kind == Kind::smi_query ? lost_smi_fields(output) : std::string(); !lost.empty())
+        evidence.others.push_back(
+            {place_of(output), std::string(to_string(part.kind)), ReadState::not_used, std::move(lost)});
       // A bond's file names its legs alone.
       if (Machine alone; part.kind != Kind::bonding && !read_part(part, output, alone).empty())
         differ.add(alone, i + 1, place_of(output));

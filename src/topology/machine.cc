@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "topology/fabric.h"
+#include "topology/gpu_number.h"
 
 namespace fairway::topology {
 
@@ -107,7 +108,11 @@ std::string node_name(const Machine& machine, NodeRef node) {
     case NodeKind::host_bridge:
       return fmt::format("host bridge {:04x}:{:02x}", machine.host_bridges[i].domain, machine.host_bridges[i].bus);
     case NodeKind::pci: return machine.pci[i].bus_id.to_string();
-    case NodeKind::gpu: return fmt::format("GPU{}", machine.gpus[i].ordinal);
+    case NodeKind::gpu: {
+      const auto& gpu = machine.gpus[i];
+      return is_numbered(gpu) ? fmt::format("GPU{}", gpu.ordinal)
+                              : "GPU " + machine.pci[gpu.pci.index].bus_id.to_string();
+    }
     case NodeKind::nic: return machine.nics[i].name;
     case NodeKind::rdma: return machine.rdma[i].name;
     case NodeKind::interface: return machine.interfaces[i].name;

@@ -31,21 +31,19 @@ void leg_down(const RuleInput& input, RuleResult& result) {
   if (bonds.empty()) return result.not_applicable();
   for (const auto index : bonds) {
     const auto& bond = machine.bonds[index];
+    if (std::none_of(bond.legs.begin(), bond.legs.end(), [](const auto& leg) { return leg.up.known(); })) {
+      result.lacks(fmt::format("{}: the state of its legs is not recorded", bond_name(machine, bond)));
+      continue;
+    }
     if (bond.mode.value_or("") == "active-backup") {
       if (std::all_of(bond.legs.begin(), bond.legs.end(), [](const auto& leg) { return leg.up.value_or(true); }))
         continue;
     }
     std::vector<const topology::BondLeg*> dead;
     double fastest = 0;
-    bool known = false;
     for (const auto& leg : bond.legs) {
-      known = known || leg.up.known();
       fastest = std::max(fastest, leg.speed_gbps.value_or(0));
       if (!carries(bond, leg)) dead.push_back(&leg);
-    }
-    if (!known) {
-      result.lacks(fmt::format("{}: the state of its legs is not recorded", bond_name(machine, bond)));
-      continue;
     }
     for (const auto& leg : bond.legs) {
       if (leg.speed_gbps && *leg.speed_gbps < 0.9 * fastest && carries(bond, leg)) dead.push_back(&leg);
@@ -161,7 +159,7 @@ void one_queue_pair(const RuleInput& input, RuleResult& result) {
     double many = 0;
     for (const auto& row : input.measured) {
       if (row.failed || nic_of(machine, row) != nic) continue;
-      looked = true;
+      looked = looked || (row.qps == 1 && capacity);
       if (row.qps == 1 && (best == nullptr || row.gbps > best->gbps)) best = &row;
       if (row.qps > 1) many = std::max(many, row.gbps);
     }
@@ -186,7 +184,7 @@ void one_queue_pair(const RuleInput& input, RuleResult& result) {
     result.add(std::move(finding));
   }
   if (!any) return result.not_applicable();
-  if (!looked) result.lacks("no measured rows over a bonded NIC (--measured)");
+  if (!looked) result.lacks("no measured row of one queue pair over a bonded NIC of known rate (--measured)");
 }
 
 void one_leg_full(const RuleInput& input, RuleResult& result) {
@@ -219,6 +217,7 @@ void one_leg_full(const RuleInput& input, RuleResult& result) {
       result.lacks(name + ": how much each leg sent since a baseline (--baseline)");
       continue;
     }
+    if (heavy < 1e9) result.lacks(name + ": next to nothing ran over it since the baseline");
     if (heavy < 1e9 || heavy <= 1.5 * light) continue;
     Finding finding;
     finding.title =

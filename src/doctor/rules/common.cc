@@ -4,6 +4,7 @@
 #include <array>
 
 #include "doctor/gid.h"
+#include "topology/gpu_number.h"
 
 namespace fairway::doctor {
 
@@ -160,6 +161,12 @@ void add_counted(const RuleInput& input, const std::string& interface, std::span
                  RuleResult& result) {
   const auto nic = nic_of_wire(input.machine(), interface);
   const auto name = nic ? input.machine().nics[*nic].name : interface;
+  const auto all = rails(input.machine());
+  const bool matters = all.empty() || (nic && std::find(all.begin(), all.end(), *nic) != all.end());
+  if (matters && std::none_of(counters.begin(), counters.end(), [&](const char* counter) {
+        return input.facts.find(statistic(input, interface, counter).fact) != nullptr;
+      }))
+    result.lacks(fmt::format("{}: none of its counters of {} is recorded", name, cause));
   for (const auto* counter : counters) {
     const auto count = statistic(input, interface, counter);
     if (count.value <= 0) continue;
@@ -309,6 +316,11 @@ std::string interrupting(std::string command, Interrupts what, std::string_view 
                                       : "    # the port goes away for up to a minute, and ssh over it too";
   if (!remark.empty()) command += fmt::format("; {}", remark);
   return command;
+}
+
+std::string smi_id(const Machine& machine, std::uint32_t gpu) {
+  const auto& one = machine.gpus[gpu];
+  return topology::is_numbered(one) ? std::to_string(one.ordinal) : machine.pci[one.pci.index].bus_id.to_string();
 }
 
 std::string reset_of(const Machine& machine, std::uint32_t gpu, std::string_view remark) {

@@ -42,6 +42,8 @@ inline std::string pci_fact(const Machine& machine, topology::Ref<topology::PciD
 inline std::string gpu_fact(const Machine& machine, std::uint32_t gpu, std::string_view what) {
   return fmt::format("gpu.{}.{}", machine.gpus[gpu].ordinal, what);
 }
+// What `nvidia-smi -i` takes: its number, or its bus id where that is not known.
+std::string smi_id(const Machine& machine, std::uint32_t gpu);
 // "GPU4, GPU5 and 2 others".
 std::string some_names(const Machine& machine, const std::vector<NodeRef>& nodes);
 // "GPU4-7": names that count up are folded.

@@ -114,6 +114,7 @@ void memory_bound(const RuleInput& input, RuleResult& result) {
     any = true;
     double sum = 0;
     for (const auto nic : rails(machine)) sum += topology::nic_capacity_gbps(machine, machine.nics[nic]).value_or(0);
+    if (sum == 0) result.lacks("the rates of the NICs' ports are not recorded");
     if (sum == 0 || row.gbps >= 0.6 * sum) continue;
     Finding finding;
     finding.title = fmt::format("All NICs together move {:.0f} of {:.0f} Gb/s of host memory", row.gbps, sum);

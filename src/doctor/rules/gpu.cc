@@ -154,13 +154,13 @@ void throttled(const RuleInput& input, RuleResult& result) {
     }
     if (why.empty() && (!hot || hot->text.empty())) continue;
     Finding finding;
-    finding.title = why.empty() ? fmt::format("GPU{} is too hot: {}", machine.gpus[gpu].ordinal, hot->text)
-                                : fmt::format("GPU{} is throttled: {}", machine.gpus[gpu].ordinal, why);
+    finding.title = why.empty() ? fmt::format("{} is too hot: {}", name_of(machine, gpu_ref(gpu)), hot->text)
+                                : fmt::format("{} is throttled: {}", name_of(machine, gpu_ref(gpu)), why);
     finding.devices = {gpu_ref(gpu)};
     finding.path = paths_text(machine, flows_through(machine, gpu_ref(gpu)));
     if (!why.empty()) finding.evidence.push_back(evidence_of(input.facts, key));
     if (hot && !hot->text.empty()) finding.evidence.push_back(*hot);
-    finding.fix = {fmt::format("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {}", machine.gpus[gpu].ordinal)};
+    finding.fix = {fmt::format("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {}", smi_id(machine, gpu))};
     finding.advice = "Check cooling and power of this server.";
     result.add(std::move(finding));
   }
@@ -194,12 +194,12 @@ void broken_memory(const RuleInput& input, RuleResult& result) {
     Finding finding;
     finding.devices = {gpu_ref(gpu)};
     finding.level = failed ? Level::broken : Level::warning;
-    finding.path = fmt::format("GPU{}", machine.gpus[gpu].ordinal);
-    finding.title =
-        failed     ? fmt::format("GPU{}: remapping of a bad memory row failed", machine.gpus[gpu].ordinal)
-        : exceeded ? fmt::format("GPU{}: more errors of its SRAM than its maker allows", machine.gpus[gpu].ordinal)
-        : waits    ? fmt::format("GPU{}: the retirement of bad memory waits for a reset", machine.gpus[gpu].ordinal)
-                   : fmt::format("GPU{}: {:.0f} uncorrected memory errors", machine.gpus[gpu].ordinal, uncorrected);
+    const auto name = name_of(machine, gpu_ref(gpu));
+    finding.path = name;
+    finding.title = failed     ? name + ": remapping of a bad memory row failed"
+                    : exceeded ? name + ": more errors of its SRAM than its maker allows"
+                    : waits    ? name + ": the retirement of bad memory waits for a reset"
+                               : fmt::format("{}: {:.0f} uncorrected memory errors", name, uncorrected);
     finding.cause = fmt::format("gpu {}", gpu);
     if (failed) finding.evidence.push_back(evidence_of(input.facts, remap, "remapping failure occurred"));
     if (exceeded) finding.evidence.push_back(evidence_of(input.facts, sram, "SRAM threshold exceeded"));

@@ -57,7 +57,7 @@ void fewer_than_peers(const RuleInput& input, const LinkCounts& links, RuleResul
       finding.evidence = {
           {fmt::format("{}: {} links", name, count), "NVLinks and path classes"},
           {fmt::format("{}: {} links each", folded_names(machine, nodes), usual->first), "NVLinks and path classes"}};
-      const auto ordinal = machine.gpus[gpu].ordinal;
+      const auto ordinal = smi_id(machine, gpu);
       finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi -q -i {0} | grep -A2 'MIG Mode'", ordinal),
                      interrupting("systemctl restart nvidia-fabricmanager", Interrupts::gpus),
                      reset_of(machine, gpu, "else replace it")};
@@ -86,7 +86,7 @@ void differ_as_pair(const RuleInput& input, const LinkCounts& links, RuleResult&
   finding.path = "GPU - GPU";
   finding.cause = fmt::format("nvlink {}", gpu);
   finding.evidence = {{fmt::format("{} and {} links", first, second), "NVLink states"}};
-  finding.fix = {fmt::format("nvidia-smi nvlink -s; nvidia-smi nvlink -e -i {}", machine.gpus[gpu].ordinal),
+  finding.fix = {fmt::format("nvidia-smi nvlink -s; nvidia-smi nvlink -e -i {}", smi_id(machine, gpu)),
                  reset_of(machine, gpu, "else reseat the bridge")};
   result.add(std::move(finding));
 }
@@ -118,10 +118,20 @@ void slower_links(const RuleInput& input, RuleResult& result) {
     finding.devices = {gpu_ref(gpu)};
     finding.path = name + " - other GPUs";
     finding.cause = fmt::format("nvlink rate {}", gpu);
-    finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", machine.gpus[gpu].ordinal),
+    finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", smi_id(machine, gpu)),
                    reset_of(machine, gpu, "else replace it")};
     result.add(std::move(finding));
   }
+}
+
+// GPUs on a board that joins them by NVLink; cards join by bridges, which they may lack.
+bool is_of_a_board(const std::string& model) {
+  const auto has = [&model](std::string_view word) { return model.find(word) != std::string::npos; };
+  if (has("PCIe") || has("NVL") || has("GH200")) return false;
+  for (const auto* word : {"SXM", "HBM3", "H20", "H800", "B200", "B300"}) {
+    if (has(word)) return true;
+  }
+  return false;
 }
 
 // "all links are inActive", in place of a GPU's links.
@@ -135,13 +145,15 @@ bool all_inactive(const RuleInput& input, bool others, RuleResult& result) {
     const auto name = name_of(machine, gpu_ref(gpu));
     Finding finding;
     finding.title = fmt::format("{}: none of its NVLinks is active", name);
-    finding.level = others ? Level::broken : Level::note;  // cards without bridges have none
+    // Cards without bridges have none, and a guest that was given one GPU has no use for them.
+    const bool joined = machine.gpus.size() > 1 && is_of_a_board(machine.gpus[gpu].model.value_or(""));
+    finding.level = others ? Level::broken : joined ? Level::warning : Level::note;
     finding.devices = {gpu_ref(gpu)};
     finding.path = name + " - other GPUs";
     finding.cause = fmt::format("nvlink {}", gpu);
     finding.evidence.push_back(evidence_of(input.facts, key));
     finding.fix = {
-        fmt::format("nvidia-smi nvlink -e -i {}; systemctl status nvidia-fabricmanager", machine.gpus[gpu].ordinal),
+        fmt::format("nvidia-smi nvlink -e -i {}; systemctl status nvidia-fabricmanager", smi_id(machine, gpu)),
         reset_of(machine, gpu, "else replace it")};
     result.add(std::move(finding));
   }
@@ -179,7 +191,8 @@ void nvlink_down(const RuleInput& input, RuleResult& result) {
     const bool down = count.first < count.second;
     if (!down) continue;
     Finding finding;
-    finding.title = fmt::format("GPU{}: {} of {} NVLinks are up", machine.gpus[gpu].ordinal, count.first, count.second);
+    finding.title =
+        fmt::format("{}: {} of {} NVLinks are up", name_of(machine, gpu_ref(gpu)), count.first, count.second);
     finding.devices = {gpu_ref(gpu)};
     finding.level = count.first == 0 && most > 0 ? Level::broken : Level::warning;
     double link_gbs = 0;
@@ -192,10 +205,10 @@ void nvlink_down(const RuleInput& input, RuleResult& result) {
       finding.mended_gbps = link_gbs * 8 * count.second;
       finding.loss_gbps = *finding.mended_gbps - *finding.now_gbps;
     }
-    finding.path = fmt::format("GPU{} - other GPUs", machine.gpus[gpu].ordinal);
+    finding.path = name_of(machine, gpu_ref(gpu)) + " - other GPUs";
     finding.cause = fmt::format("nvlink {}", gpu);
     finding.evidence.push_back({fmt::format("{} links, {} active", count.second, count.first), "NVLink states"});
-    finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", machine.gpus[gpu].ordinal),
+    finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", smi_id(machine, gpu)),
                    reset_of(machine, gpu, "else replace it")};
     result.add(std::move(finding));
   }
@@ -247,8 +260,8 @@ void fabric_state(const RuleInput& input, RuleResult& result) {
     if (state == "completed" || state == "not supported" || state == "n/a") continue;
     waiting.push_back(gpu_ref(gpu));
     if (finding.evidence.size() < 3)
-      finding.evidence.push_back(
-          evidence_of(input.facts, key, fmt::format("GPU{}: fabric state {}", machine.gpus[gpu].ordinal, seen->value)));
+      finding.evidence.push_back(evidence_of(
+          input.facts, key, fmt::format("{}: fabric state {}", name_of(machine, gpu_ref(gpu)), seen->value)));
   }
   if (!any && !switched) return result.not_applicable();
   if (waiting.empty()) return;
@@ -269,7 +282,10 @@ std::vector<Evidence> unhealthy_fabric(const RuleInput& input, std::uint32_t gpu
   for (const auto& [name, seen] : input.facts.below(gpu_fact(input.machine(), gpu, "fabric"))) {
     const auto value = text::lower(seen->value);
     const bool configured_wrong = name == "incorrect_configuration" && value != "none" && value != "n/a";
-    if (configured_wrong || std::find(std::begin(kBad), std::end(kBad), value) != std::end(kBad))
+    // "Success" is the only good one of NVML's words for how a GPU's registration ended.
+    const bool refused =
+        name == "status" && !value.empty() && value != "success" && value != "n/a" && value != "not supported";
+    if (configured_wrong || refused || std::find(std::begin(kBad), std::end(kBad), value) != std::end(kBad))
       out.push_back({fmt::format("fabric {}: {}", name, seen->value), seen->where});
   }
   return out;
@@ -322,7 +338,7 @@ void link_errors(const RuleInput& input, RuleResult& result) {
     finding.devices = {gpu_ref(gpu)};
     finding.path = name_of(machine, gpu_ref(gpu)) + " - other GPUs";
     finding.cause = fmt::format("nvlink errors {}", gpu);
-    finding.fix = {fmt::format("nvidia-smi nvlink -e -i {}    # do they grow?", machine.gpus[gpu].ordinal),
+    finding.fix = {fmt::format("nvidia-smi nvlink -e -i {}    # do they grow?", smi_id(machine, gpu)),
                    reset_of(machine, gpu, "if they do")};
     finding.advice = "Each recovery stops the link for a moment; errors that grow mean a bad contact or board.";
     result.add(std::move(finding));
@@ -335,8 +351,10 @@ void link_errors(const RuleInput& input, RuleResult& result) {
 constexpr Rule kRules[] = {
     {"nvlink-down", Family::nvlink, "NVLinks of a GPU are down",
      "GPU to GPU uses fewer links, or PCIe; diagnostics may still pass.",
-     "Links that are there but not active, or slower than the others; of two GPUs that have unlike counts; behind "
-     "NVSwitches also a GPU with fewer links than most of its model.",
+     "Links that are there but not active, or slower than the others; no active link at all (of cards, which bridges "
+     "join, a note); of two GPUs that have unlike counts; behind NVSwitches also a GPU with fewer links than most of "
+     "its "
+     "model.",
      "Reset the GPU, else replace it.", "DCGM#198, vllm#16336", nvlink_down},
     {"p2p-disabled", Family::nvlink, "A job's setting turns off what joins its GPUs",
      "Copies between GPUs go through host memory, or by the network.",

@@ -135,7 +135,7 @@ void width(const RuleInput& input, RuleResult& result) {
     finding.path = name_of(machine, gpu_ref(gpu));
     finding.evidence.push_back(
         evidence_of(input.facts, gpu_fact(machine, gpu, "pcie_width"), fmt::format("runs x{:g}", *now)));
-    finding.fix = {fmt::format("nvidia-smi -q -i {} | grep -A8 'GPU Link Info'", machine.gpus[gpu].ordinal)};
+    finding.fix = {fmt::format("nvidia-smi -q -i {} | grep -A8 'GPU Link Info'", smi_id(machine, gpu))};
     finding.advice = kReseat;
     result.add(std::move(finding));
   }
@@ -359,6 +359,9 @@ void emulated_bridge(const RuleInput& input, RuleResult& result) {
   std::set<std::string> bridges;
   const auto devices = placed_devices(machine);
   if (devices.empty()) return result.not_applicable();
+  if (machine.host_bridges.empty() &&
+      std::all_of(devices.begin(), devices.end(), [](const PlacedDevice& one) { return one.above.empty(); }))
+    return result.lacks("the bridges above GPUs and NICs are not recorded (lspci -vvv as root)");
   for (const auto& device : devices) {
     const auto own = topology::current_gbs(machine.pci[device.pci.index].link);
     for (const auto bridge : device.above) {

@@ -211,6 +211,9 @@ void unequal_pairs(const RuleInput& input, RuleResult& result) {
     if (kind != PathKind::unknown) classes[{kind, *nic, row.qps, row.bytes, row.both_ways}].push_back(&row);
   }
   if (classes.empty()) return result.lacks("no measured rows between GPUs and NICs (--measured)");
+  const auto enough = [](const auto& one) { return one.second.size() >= 3; };
+  if (std::none_of(classes.begin(), classes.end(), enough))
+    return result.lacks("fewer than three measured pairs of one class over one NIC (--measured)");
   for (auto& [key, rows] : classes) {
     if (rows.size() < 3) continue;
     std::vector<double> rates;
@@ -262,6 +265,9 @@ void shared_uplink(const RuleInput& input, RuleResult& result) {
     const auto uplink = topology::believed_gbs(machine, device);
     double wanted = 0;
     for (const auto& nic : nics) wanted += topology::nic_capacity_gbps(machine, machine.nics[nic.index]).value_or(0);
+    if (!uplink || wanted == 0)
+      result.lacks(
+          fmt::format("{}: its rate or that of the ports below it is not recorded", device.bus_id.to_string()));
     if (!uplink || wanted <= *uplink * 8 || !said.insert(nics).second) continue;
     Finding finding;
     finding.title = fmt::format("{} share a PCIe uplink of {:.0f} Gb/s, and their ports have {:.0f}",

@@ -60,7 +60,10 @@ void port_down(const RuleInput& input, RuleResult& result) {
   std::vector<std::uint32_t> down;
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     const auto* port = port_of(machine, i);
-    if (port == nullptr) continue;
+    if (port == nullptr) {
+      if (machine.nics[i].rdma) result.lacks(machine.nics[i].name + ": its ports are not recorded");
+      continue;
+    }
     if (!port->state) {
       result.lacks(machine.nics[i].name + ": the state of its port is not recorded");
     } else if (*port->state == "ACTIVE") {
@@ -132,12 +135,17 @@ topology::Source source_of_counter(const topology::RdmaPort& port, std::string_v
   return topology::Source::none;
 }
 
+bool has_any(const topology::RdmaPort& port, std::span<const std::string_view> counters) {
+  return std::any_of(counters.begin(), counters.end(),
+                     [&](std::string_view counter) { return counter_of(port, counter).has_value(); });
+}
+
 void flapping(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   for (const auto& [nic, port] : rail_ports(machine)) {
     const auto name = machine.nics[nic].name;
     const auto* before = port_before(input, name, port->number);
-    if (port->counters.empty() && port->hw_counters.empty()) result.lacks(name + ": its counters are not recorded");
+    if (!has_any(*port, kLinkErrors)) result.lacks(name + ": its counters of errors are not recorded");
     for (const std::string_view counter : kLinkErrors) {
       // InfiniBand loses no packets by congestion: there a timeout is a link's, a peer's or a route's.
       if (counter == "local_ack_timeout_err" && is_ethernet(*port)) continue;
@@ -205,7 +213,7 @@ void idle_nics(const RuleInput& input, RuleResult& result) {
   const auto most = std::max_element(sent.begin(), sent.end(), [](const auto& a, const auto& b) {
                       return a.second < b.second;
                     })->second;
-  if (most < 1000000000U) return;  // nothing ran
+  if (most < 1000000000U) return result.lacks("how traffic spreads over NICs: next to nothing ran since the baseline");
   std::vector<NodeRef> idle;
   for (const auto& [nic, bytes] : sent) {
     if (bytes * 3 < most) idle.push_back(nic_ref(nic));

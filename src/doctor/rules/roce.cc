@@ -50,9 +50,14 @@ void small_mtu(const RuleInput& input, RuleResult& result) {
 void mtu_differs(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   std::map<std::uint32_t, std::vector<NodeRef>> by_mtu;
+  std::string unknown;
   for (const auto nic : rails(machine)) {
     const auto* port = port_of(machine, nic);
-    if (port != nullptr && port->active_mtu) by_mtu[*port->active_mtu].push_back(nic_ref(nic));
+    if (port != nullptr && port->active_mtu) {
+      by_mtu[*port->active_mtu].push_back(nic_ref(nic));
+    } else {
+      unknown = machine.nics[nic].name + ": its MTU is not recorded";
+    }
   }
   for (const auto& entry : input.facts.below("peer.mtu")) {
     const auto& name = entry.first;  // no structured binding: clang 14 cannot capture one
@@ -77,6 +82,7 @@ void mtu_differs(const RuleInput& input, RuleResult& result) {
     result.add(std::move(finding));
   }
   if (by_mtu.empty()) return result.lacks("the MTU of the rails is not recorded");
+  if (!unknown.empty()) result.lacks(unknown);
   if (by_mtu.size() < 2) return;
   // The most common MTU is right; of two as common the larger.
   const auto most = std::max_element(by_mtu.begin(), by_mtu.end(),
@@ -203,6 +209,10 @@ void congestion(const RuleInput& input, RuleResult& result) {
     const auto timeouts = get("local_ack_timeout_err");
     const auto disorder = std::max(get("out_of_sequence").value_or(0), get("packet_seq_err").value_or(0));
     const auto packets = get("port_rcv_packets");
+    if (!timeouts && !packets) {
+      result.lacks(machine.nics[nic].name + ": its counters of lost packets are not recorded");
+      continue;
+    }
     const double share = packets && *packets > 0 ? static_cast<double>(disorder) / static_cast<double>(*packets) : 0;
     const bool lossy = share > 1e-6;
     const bool timed_out = timeouts.value_or(0) > 0;

@@ -100,7 +100,9 @@ void relaxed_ordering(const RuleInput& input, RuleResult& result) {
   if (rails(machine).empty() && input.measured.empty()) return result.not_applicable();
   if (ordering_by_rows(input, result)) return;
   if (machine.gpus.empty()) return result.not_applicable();
-  for (const auto& [nic, pci] : rail_functions(machine)) {
+  const auto functions = rail_functions(machine);
+  if (functions.empty()) return result.lacks("the PCI functions of the rails are not recorded");
+  for (const auto& [nic, pci] : functions) {
     if (is_virtual_function(input, pci)) continue;
     const auto key = pci_fact(machine, pci, "relaxed_ordering");
     const auto enabled = number_of(input, key, result);

@@ -132,13 +132,13 @@ void low_rate(const RuleInput& input, RuleResult& result) {
   }
   for (const auto& [key, nics] : alike_nics(machine)) {
     if (nics.size() < 3) continue;
-    any = true;
     std::map<double, std::size_t> rates;
     for (const auto nic : nics) {
       const auto* port = port_of(machine, nic);
       if (port != nullptr && port->rate_gbps && port->state.value_or("ACTIVE") == "ACTIVE") ++rates[*port->rate_gbps];
     }
     if (rates.empty()) continue;
+    any = true;
     const auto usual =
         std::max_element(rates.begin(), rates.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     for (const auto nic : nics) {

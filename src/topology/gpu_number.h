@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include "topology/accelerator.h"
+
+// GPUs whose number no source tells: their ordinals stand from here on, and they are called by their bus ids.
+namespace fairway::topology {
+
+constexpr std::uint32_t kNoNumber = 60000;
+
+inline bool is_numbered(const Gpu& gpu) {
+  return gpu.ordinal < kNoNumber || !gpu.pci;
+}
+
+}  // namespace fairway::topology
