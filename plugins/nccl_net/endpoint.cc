@@ -259,7 +259,8 @@ Status Endpoint::deregister(Memory* memory) {
     }
   }
   Status status = engine_.deregister(memory->region, fence_);
-  if (!status && status.code() != ErrorCode::closed) return status;
+  // revoked: the end that an earlier call has begun is over.
+  if (!status && status.code() != ErrorCode::closed && status.code() != ErrorCode::revoked) return status;
   const std::lock_guard lock(memory_mutex_);
   std::erase_if(ending_, [memory](const auto& each) { return each.get() == memory; });
   return {};

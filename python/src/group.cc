@@ -226,6 +226,8 @@ void Group::reap() {
       } catch (py::error_already_set& error) {
         error.discard_as_unraisable("a callback of a fairway.Operation");
       }
+    // Nobody hears when such memory is free again, so it stays for ever.
+    if (job->status.code() == ErrorCode::not_fenced) (void)job->keep.release();
     job->keep = py::none();
   }
 }

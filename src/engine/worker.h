@@ -142,7 +142,9 @@ class Worker final : public Stepper, public TransferOwner {
 
   // ---- the owner ----
   Time step(Time now) override;
-  void slept(Time now) { now_ = now; }  // since the last step, on purpose: the caller was not away
+  void slept(Time now) {  // since the last step, on purpose: the caller was not away
+    if (!is_closed()) now_ = now;
+  }
   bool prepare_sleep() override;
 
   void when_ended(TransferId id, std::function<void(bool ok)> answer);  // at once when it has, or was never

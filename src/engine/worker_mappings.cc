@@ -24,6 +24,10 @@ Status none_for(int gpu) {
 
 transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& out, Status& why) {
   using transport::Reach;
+  if (is_closed()) {
+    why = {ErrorCode::closed, "the engine is closed"};
+    return Reach::no;
+  }
   if (!remotes_.has(id)) {
     why = {ErrorCode::not_found, "the remote region was released, or its owner deregistered it"};
     return Reach::no;
@@ -58,6 +62,10 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
 
 transport::Reach Worker::map(RegionId id, int gpu, Mapping& out, Status& why) {
   using transport::Reach;
+  if (is_closed()) {
+    why = {ErrorCode::closed, "the engine is closed"};
+    return Reach::no;
+  }
   why = none_for(gpu);
   const DeviceInitiated way = way_for(gpu);
   for (std::uint16_t t = 0; t < transports_.size(); ++t) {

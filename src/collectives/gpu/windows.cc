@@ -76,8 +76,13 @@ Status GpuWindows::forget(WindowId window) {
 }
 
 Status GpuWindows::end(WindowId window, Timeout timeout) {
-  const std::unique_ptr<Shown> ends = std::move(shown_[window.number - 1]);
-  return engine_.deregister(std::exchange(ends->own, {}), timeout);
+  std::unique_ptr<Shown> ends = std::move(shown_[window.number - 1]);
+  const Status status = engine_.deregister(ends->own, timeout);
+  if (status.code() == ErrorCode::not_fenced)
+    ending_.push_back(std::move(ends));  // asked once more at the communicator's end
+  else
+    ends->own = {};
+  return status;
 }
 
 std::optional<GpuWindows::Place> GpuWindows::find(const void* memory, std::uint64_t size_bytes) const {

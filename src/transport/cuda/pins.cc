@@ -37,8 +37,10 @@ void Pins::settle(std::uint64_t key, int result) {
     const auto found = pins_.find(key);
     Pin& pin = found->second;
     pin.state = pin.dropped ? State::ending : pinned ? State::pinned : State::refused;
-    if (!pin.dropped && sys::cuda::refused_by_capture(result)) pins_.erase(found);  // the next use tries again
-    if (!pin.dropped) return;
+    if (!pin.dropped) {
+      if (sys::cuda::refused_by_capture(result)) pins_.erase(found);  // the next use tries again
+      return;
+    }
   }
   end(key, pinned);
 }

@@ -1,9 +1,13 @@
 #include "transport/cuda/mover.h"
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -12,6 +16,7 @@
 #include "sys/cuda_pins.h"
 #include "sys/nvml.h"
 #include "sys/system_runtime.h"
+#include "transport/cuda/pins.h"
 
 // What the mover asks of its threads, and what of the driver outlives what it is for.
 namespace fairway::transport::cuda {
@@ -87,6 +92,28 @@ TEST_F(MoverOf, WhatACaptureDoesNotAllowIsTriedAgain) {
     ready = mover.path({1, 1}, nullptr, {}, path, why);
   EXPECT_EQ(ready, host::Mover::Readiness::ready) << why;
   mover.close();
+}
+
+TEST_F(MoverOf, APinThatACaptureDoesNotAllowIsForgottenAndTriedAgain) {
+  Runtime runtime = system_.runtime();
+  const auto devices = std::make_shared<Devices>(driver_);
+  ASSERT_TRUE(devices->use(0));
+  transport::Janitor opening(runtime, "pins");
+  const auto pins = std::make_shared<Pins>(devices, opening, std::make_shared<sys::CudaClosing>(driver_));
+  std::vector<std::byte> memory(1 << 16);
+  for (const bool well : {false, true}) {
+    if (!well) standin<void (*)(unsigned)>("fairway_standin_refuse_unsafe")(1);
+    std::atomic<int> ended{-1};
+    pins->use(7, 0, memory.data(), memory.size(), [&](bool pinned) { ended = pinned ? 1 : 0; });
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while ((ended < 0 || pins->knows(7) != well) && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(ended, well ? 1 : 0);
+    EXPECT_EQ(pins->knows(7), well);
+  }
+  std::atomic<bool> dropped{false};
+  pins->drop(7, [&] { dropped = true; });
+  while (!dropped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 TEST_F(MoverOf, GpusThatThisProcessDoesNotSeeAreAskedFor) {
