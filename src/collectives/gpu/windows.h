@@ -50,7 +50,7 @@ class GpuWindows {
 
   Engine& engine_;
   const int device_, rank_, size_;
-  std::vector<std::unique_ptr<Shown>> shown_;  // by number, from 1 on; null: ended
+  std::vector<std::unique_ptr<Shown>> shown_;   // by number, from 1 on; null: ended
   std::vector<std::unique_ptr<Shown>> ending_;  // ended, but not fenced in time
   std::unique_ptr<Shown> begun_;
 };
