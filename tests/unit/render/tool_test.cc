@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "render_support.h"
@@ -46,6 +47,35 @@ void fails_in_one_line(const std::string& arguments, int exit, const std::string
   EXPECT_EQ(outcome.exit, exit) << arguments;
   EXPECT_EQ(std::count(outcome.output.begin(), outcome.output.end(), '\n'), 1) << outcome.output;
   EXPECT_NE(outcome.output.find(words), std::string::npos) << outcome.output;
+}
+
+TEST(Tool, AFileIsReplacedWholeOrLeftAlone) {
+  namespace fs = std::filesystem;
+  std::string folder = testing::TempDir() + "fairway-files-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string file = folder + "/report.svg", link = folder + "/link.svg";
+  const std::string draw = "topo --from " + h20() + " --svg ";
+  const auto whole = run_tool(draw + "-").output;
+  ASSERT_GT(whole.size(), 8192U);
+  run_tool("version >" + file);
+  const auto before = read_text(file);
+  fs::permissions(file, fs::perms(0640));
+  fs::create_symlink("report.svg", link);
+  // A full disk: no file may grow beyond 4 KiB.
+  std::string command = "sh -c \"trap '' XFSZ; ulimit -f 8; exec '" FAIRWAY_TOOL "' " + draw + file + " 2>/dev/null\"";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+  EXPECT_EQ(read_text(file), before);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 2) << "nothing is left beside it";
+
+  EXPECT_EQ(run_tool(draw + link).exit, 0);
+  EXPECT_EQ(read_text(file), whole);
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(fs::status(file).permissions(), fs::perms(0640));
+  EXPECT_EQ(run_tool(draw + "/dev/stdout").output, whole);
+  ASSERT_EQ(::mkfifo((folder + "/pipe").c_str(), 0600), 0);
+  EXPECT_EQ(run_tool(draw + folder + "/pipe & cat " + folder + "/pipe; wait").output, whole);
+  EXPECT_TRUE(fs::is_fifo(folder + "/pipe"));
+  fs::remove_all(folder);
 }
 
 TEST(Tool, MistypedCommandsAndOptionsAreUsageErrorsWithAHint) {
