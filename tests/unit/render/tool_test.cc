@@ -49,6 +49,14 @@ void fails_in_one_line(const std::string& arguments, int exit, const std::string
   EXPECT_NE(outcome.output.find(words), std::string::npos) << outcome.output;
 }
 
+TEST(Tool, HelpNamesNoLimitThatIsOnlyTheTypes) {
+  for (const char* command : {"soak", "soak collectives"}) {
+    const auto text = run_tool(std::string(command) + " --help").output;
+    EXPECT_EQ(text.find("e+"), std::string::npos) << text;
+    EXPECT_NE(text.find("1 or more"), std::string::npos) << text;
+  }
+}
+
 TEST(Tool, AFileIsReplacedWholeOrLeftAlone) {
   namespace fs = std::filesystem;
   std::string folder = testing::TempDir() + "fairway-files-XXXXXX";
@@ -94,6 +102,8 @@ TEST(Tool, MistypedCommandsAndOptionsAreUsageErrorsWithAHint) {
   fails_in_one_line("topo --svg /tmp/a --html /tmp/a", 2, "--svg and --html both go to /tmp/a");
   fails_in_one_line("topo --from ''", 2, "--from: the name is empty");
   fails_in_one_line("topo --svg", 2, "--svg needs a FILE");
+  fails_in_one_line("doctor --with", 2, "--with needs an ADDRESS");
+  fails_in_one_line("soak --rounds 0", 2, "--rounds: '0' is no number from 1 on");
   fails_in_one_line("topo nics --numa -1", 2, "--numa: '-1' is no number from 0 to 4095");
   fails_in_one_line("topo --json --tree", 2, "exclude each other");
   fails_in_one_line("doctor --measure --with nonsense", 2, "'nonsense' is no HOST:PORT");
