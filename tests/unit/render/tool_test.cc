@@ -1,4 +1,5 @@
 // The tool as a shell sees it: exit codes, one line on stderr, readers that go away.
+// size: one case for each habit of the command line, all by the same few lines
 #include <algorithm>
 #include <array>
 #include <chrono>
