@@ -53,6 +53,11 @@ std::string short_number(const std::string& text) {
   return fmt::format("{:.{}g}", value, std::abs(value) < 1e9 ? 9 : 6);
 }
 
+// All that 64 bits hold: the type's end and nobody's limit.
+bool no_limit(const std::string& high) {
+  return std::strtod(high.c_str(), nullptr) > 9e18;
+}
+
 // With what holds where it is not given, and the limits: "Least time to measure each row (default: 0.15; 0 to 3600)".
 std::string description(const CLI::Option& option) {
   std::vector<std::string> facts;
@@ -62,9 +67,11 @@ std::string description(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const std::size_t open = type.find(" in [");
   const std::size_t dash = type.find(" - ", open == std::string::npos ? 0 : open);
-  if (open != std::string::npos && dash != std::string::npos && type.ends_with(']'))
-    facts.push_back(short_number(type.substr(open + 5, dash - open - 5)) + " to " +
-                    short_number(type.substr(dash + 3, type.size() - dash - 4)));
+  if (open != std::string::npos && dash != std::string::npos && type.ends_with(']')) {
+    const std::string low = short_number(type.substr(open + 5, dash - open - 5));
+    const std::string high = type.substr(dash + 3, type.size() - dash - 4);
+    facts.push_back(no_limit(high) ? low + " or more" : low + " to " + short_number(high));
+  }
   std::string text = option.get_description();
   if (facts.empty()) return text;
   const bool open_end = text.ends_with(')') && text.rfind("(default: ") == text.rfind('(');  // one pair for all of it
@@ -91,7 +98,9 @@ CLI::Validator no_empty_name() {
 
 std::string plain_words(const std::string& message) {
   if (const auto parts = around(message, ": 1 required "); parts && parts->second.ends_with(" missing")) {
-    return fmt::format("{} needs a {}", parts->first, parts->second.substr(0, parts->second.size() - 8));
+    const std::string what = parts->second.substr(0, parts->second.size() - 8);
+    const bool vowel = !what.empty() && std::string_view("AEIOaeio").find(what.front()) != std::string_view::npos;
+    return fmt::format("{} needs {} {}", parts->first, vowel ? "an" : "a", what);
   }
   if (const auto parts = around(message, " not in {"); parts && parts->second.ends_with('}')) {
     const auto value = around(parts->first, ": ");
@@ -106,6 +115,8 @@ std::string plain_words(const std::string& message) {
     if (limits.starts_with('[') && limits.ends_with(']')) limits = limits.substr(1, limits.size() - 2);
     auto ends = around(limits, " to ");
     if (!ends) ends = around(limits, " - ");
+    if (value && ends && no_limit(ends->second))
+      return fmt::format("{}: '{}' is no number from {} on", value->first, value->second, short_number(ends->first));
     if (value && ends) {
       return fmt::format("{}: '{}' is no number from {} to {}", value->first, value->second, short_number(ends->first),
                          short_number(ends->second));

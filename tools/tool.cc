@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,6 +47,43 @@ int write_all(int descriptor, std::string_view bytes) {
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
   return 0;
+}
+
+int write_and_close(int descriptor, std::string_view bytes) {
+  int error = descriptor < 0 ? errno : write_all(descriptor, bytes);
+  // A full disk of a network file system shows at close.
+  if (descriptor >= 0 && ::close(descriptor) != 0 && error == 0) error = errno;
+  return error;
+}
+
+// A new file beside it takes its place once it is whole, so that a full disk costs nobody the file that was there. 0
+// or errno; none: it is to be written where it is, as it is no regular file (/dev/stdout), has another owner or name,
+// or its folder takes no new one.
+std::optional<int> replace_file(const std::string& path, std::string_view bytes) {
+  struct stat found {};
+  const bool is_there = ::stat(path.c_str(), &found) == 0;
+  if (is_there && (!S_ISREG(found.st_mode) || found.st_nlink != 1 || found.st_uid != ::geteuid())) return std::nullopt;
+  struct stat link {};
+  if (!is_there && ::lstat(path.c_str(), &link) == 0) return std::nullopt;  // a link to nothing yet
+  std::string target = path;
+  if (is_there) {  // where links lead
+    char* const real = ::realpath(path.c_str(), nullptr);
+    if (real == nullptr) return std::nullopt;
+    target = real;
+    ::free(real);  // NOLINT(cppcoreguidelines-no-malloc): realpath's own
+    if (::access(target.c_str(), W_OK) != 0) return errno;
+  }
+  const std::string beside = fmt::format("{}.new-{}", target, ::getpid());
+  ::unlink(beside.c_str());  // of a process of this number that was killed
+  const int descriptor = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) return std::nullopt;
+  // The group first: changing it may take mode bits away.
+  const bool kept = !is_there || (::fchown(descriptor, static_cast<uid_t>(-1), found.st_gid) == 0 &&
+                                  ::fchmod(descriptor, found.st_mode & 07777) == 0);
+  const int error = write_and_close(descriptor, bytes);
+  if (error == 0 && kept && ::rename(beside.c_str(), target.c_str()) == 0) return 0;
+  ::unlink(beside.c_str());
+  return error != 0 ? std::optional(error) : std::nullopt;  // a file that is mounted cannot be replaced
 }
 
 const CLI::App* last_named(const CLI::App* app) {
@@ -232,15 +271,18 @@ Status can_write(const std::string& path) {
 }
 
 Status write_file(const std::string& path, std::string_view bytes) {
-  const bool is_stdout = path == "-";
-  const int descriptor =
-      is_stdout ? STDOUT_FILENO : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  int error = descriptor < 0 ? errno : write_all(descriptor, bytes);
-  // A full disk of a network file system shows at close.
-  if (!is_stdout && descriptor >= 0 && ::close(descriptor) != 0 && error == 0) error = errno;
-  if (error == 0 || (is_stdout && error == EPIPE)) return Status::ok();
+  int error = 0;
+  if (path == "-") {
+    error = write_all(STDOUT_FILENO, bytes);
+    if (error == EPIPE) error = 0;
+  } else {
+    const std::optional<int> replaced = replace_file(path, bytes);
+    constexpr int kInPlace = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+    error = replaced ? *replaced : write_and_close(::open(path.c_str(), kInPlace, 0666), bytes);
+  }
+  if (error == 0) return Status::ok();
   return {ErrorCode::system_error,
-          fmt::format("cannot write {}: {}", is_stdout ? "to standard output" : path, std::strerror(error))};
+          fmt::format("cannot write {}: {}", path == "-" ? "to standard output" : path, std::strerror(error))};
 }
 
 }  // namespace fairway::tool

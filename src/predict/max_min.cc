@@ -14,6 +14,9 @@ struct Filling {
   double capacity = kInfinity;
   double frozen = 0;  // spent by flows that stopped
   double slope = 0;   // spent per unit of the common rate by those that rise
+  // Uses of the flows that rise. It and not the slope tells when none is left: what rounding leaves of a slope is not
+  // 0.
+  std::size_t rising = 0;
   std::vector<std::uint32_t> flows;
 
   // The common rate at which it is full.
@@ -29,6 +32,7 @@ std::vector<Share> max_min(std::span<const double> capacities, std::span<const D
     for (const auto& use : demands[f].uses) {
       if (use.resource >= resources.size() || !(use.weight > 0)) continue;
       resources[use.resource].slope += use.weight;
+      ++resources[use.resource].rising;
       resources[use.resource].flows.push_back(static_cast<std::uint32_t>(f));
     }
   }
@@ -51,8 +55,7 @@ std::vector<Share> max_min(std::span<const double> capacities, std::span<const D
       if (use.resource >= resources.size() || !(use.weight > 0)) continue;
       auto& resource = resources[use.resource];
       resource.frozen += use.weight * rate;
-      resource.slope -= use.weight;
-      if (resource.slope < 1e-12) resource.slope = 0;
+      resource.slope = --resource.rising == 0 ? 0 : resource.slope - use.weight;
     }
   };
 
@@ -64,7 +67,7 @@ std::vector<Share> max_min(std::span<const double> capacities, std::span<const D
     std::uint32_t fullest = Share::kCeiling;
     for (std::size_t i = 0; i < live.size();) {
       const auto& resource = resources[live[i]];
-      if (resource.slope <= 0) {
+      if (resource.rising == 0) {
         live[i] = live.back();
         live.pop_back();
         continue;

@@ -99,7 +99,7 @@ void Planner::add_cpu_copy(Plan& plan, const Endpoint& from, const Endpoint& to,
   const auto a = node_of(from);
   const auto b = node_of(to);
   if (mover == Mover::cpu) {
-    add_ceiling(plan, ConstantId::copy_core, "what one core copies");
+    add_ceiling(plan, ConstantId::copy_core, "what one core copies in memory: more within its caches");
   } else {
     add_ceiling(plan, ConstantId::copy_sockets, "what one TCP connection within a host moves");
   }

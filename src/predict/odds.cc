@@ -65,7 +65,11 @@ Status validate(const TwoTier& fabric) {
   const auto bad = [](std::string_view field, std::string_view rule) {
     return Status(ErrorCode::invalid_argument, fmt::format("{} {}", field, rule));
   };
-  if (fabric.hosts < 2 || fabric.hosts > 4096) return bad("hosts", "is not between 2 and 4096");
+  if (fabric.hosts < 2 || fabric.hosts > kMaxFabricHosts) {
+    return bad("hosts", fmt::format("is not between 2 and {}: of a larger fabric give as many of its leaves as that "
+                                    "allows, with the same hosts_per_leaf and spines",
+                                    kMaxFabricHosts));
+  }
   if (fabric.hosts_per_leaf == 0 || fabric.hosts_per_leaf >= fabric.hosts) {
     return bad("hosts_per_leaf", "is not between 1 and hosts - 1: with one leaf nothing crosses a spine");
   }

@@ -62,7 +62,11 @@ std::string cpu_row(const Machine& machine) {
     all_known = all_known && node.memory_bytes;
   }
   if (!machine.numa_nodes.empty()) parts.push_back(count(machine.numa_nodes.size(), "NUMA node"));
-  if (all_known && memory > 0) parts.push_back(gibibytes(memory));
+  if (machine.memory_bytes) {
+    parts.push_back(gibibytes(*machine.memory_bytes));
+  } else if (all_known && memory > 0) {
+    parts.push_back(gibibytes(memory));
+  }
   std::string out;
   for (const std::string& part : parts) out += (out.empty() ? "" : " · ") + part;
   return out.empty() ? "unknown" : out;

@@ -133,6 +133,7 @@ void describe(V& v, T& x) {
   v("name", x.name), v("host_name", x.host_name), v("product", x.product), v("architecture", x.architecture);
   v("cpu_vendor", x.cpu_vendor), v("cpu_family", x.cpu_family), v("cpu_model_number", x.cpu_model_number);
   v("kernel", x.kernel), v("gpu_driver", x.gpu_driver), v("virtual_machine", x.virtual_machine);
+  v("memory_bytes", x.memory_bytes);
   v("packages", x.packages), v("numa_nodes", x.numa_nodes), v("socket_links", x.socket_links);
   v("host_bridges", x.host_bridges), v("pci", x.pci), v("gpus", x.gpus), v("nv_switches", x.nv_switches);
   v("links", x.links), v("peers", x.peers), v("nics", x.nics), v("rdma", x.rdma), v("interfaces", x.interfaces);

@@ -301,21 +301,26 @@ class Differ {
     };
     count("packages", a_.packages.size(), b_.packages.size(), 0.3);
     count("NUMA nodes", a_.numa_nodes.size(), b_.numa_nodes.size(), 0.3);
+    const auto memory = [&](const std::string& subject, const Fact<std::uint64_t>& here,
+                            const Fact<std::uint64_t>& there) {
+      // Firmware reserves a varying amount: within 2 % is equal.
+      const auto one = bytes(here), two = bytes(there);
+      if (!one || !two || lost_share(*one, *two) <= 0.02) return false;
+      auto [first, second] = texts_apart(*one, *two, "GB");
+      add(0.5 * lost_share(*one, *two), subject, "memory", std::move(first), std::move(second),
+          "a memory module may be missing", *two > *one);
+      return true;
+    };
+    bool a_node_differs = false;
     for (const auto& node : a_.numa_nodes) {
       const auto other = find_numa(b_, node.os_index);
       if (!other) continue;
       const auto subject = fmt::format("NUMA node {}", node.os_index);
       const auto& twin = b_.numa_nodes[other.index];
       fact(0.1, subject, "CPUs", node.cpus, twin.cpus);
-      // Firmware reserves a varying amount: within 2 % is equal.
-      const auto one = bytes(node.memory_bytes);
-      const auto two = bytes(twin.memory_bytes);
-      if (one && two && lost_share(*one, *two) > 0.02) {
-        auto [first, second] = texts_apart(*one, *two, "GB");
-        add(0.5 * lost_share(*one, *two), subject, "memory", std::move(first), std::move(second),
-            "a memory module may be missing", *two > *one);
-      }
+      if (memory(subject, node.memory_bytes, twin.memory_bytes)) a_node_differs = true;
     }
+    if (!a_node_differs) memory("machine", a_.memory_bytes, b_.memory_bytes);
     fact(0.0, "machine", "product", a_.product, b_.product);
     fact(0.0, "machine", "kernel", a_.kernel, b_.kernel);
     fact(0.01, "machine", "GPU driver", a_.gpu_driver, b_.gpu_driver);

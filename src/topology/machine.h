@@ -37,6 +37,7 @@ struct Machine {
   Fact<std::string> kernel;           // release
   Fact<std::string> gpu_driver;       // version
   Fact<std::string> virtual_machine;  // the hypervisor's name: "KVM"; "none" on bare metal
+  Fact<std::uint64_t> memory_bytes;   // of the host together, as far as its kernel may use it
 
   std::vector<Package> packages;
   std::vector<NumaNode> numa_nodes;

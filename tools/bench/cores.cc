@@ -1,7 +1,9 @@
 #include "cores.h"
 
+#include <cerrno>
 #include <chrono>
 #include <fstream>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -65,16 +67,41 @@ std::pair<int, int> core_of(int cpu) {
 
 }  // namespace
 
+Cpus::Cpus(Ask ask) {
+  // The kernel refuses a set with fewer places than the machine may have CPUs, and does not say how many those are.
+  constexpr std::size_t kMost = 1024;  // a million CPUs
+  for (sets_.resize(1); sets_.size() <= kMost; sets_.resize(sets_.size() * 2)) {
+    for (cpu_set_t& set : sets_) CPU_ZERO(&set);
+    if (ask(0, bytes(), sets_.data()) == 0) return;
+    if (errno != EINVAL) break;
+  }
+  sets_.clear();
+}
+
+bool Cpus::has(int cpu) const {
+  return cpu >= 0 && cpu < end() && CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes(), sets_.data());
+}
+
+bool Cpus::use() const {
+  return !sets_.empty() && ::sched_setaffinity(0, bytes(), sets_.data()) == 0;
+}
+
+Cpus Cpus::only(int cpu) const {
+  Cpus one;
+  one.sets_.resize(sets_.size());
+  CPU_ZERO_S(bytes(), one.sets_.data());
+  if (has(cpu)) CPU_SET_S(static_cast<std::size_t>(cpu), bytes(), one.sets_.data());
+  return one;
+}
+
 std::optional<std::pair<int, int>> two_cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return std::nullopt;
+  const Cpus allowed(::sched_getaffinity);
   const int first = ::sched_getcpu();
-  if (first < 0 || first >= CPU_SETSIZE || !CPU_ISSET(first, &allowed)) return std::nullopt;
+  if (!allowed.has(first)) return std::nullopt;
   const auto here = core_of(first);
   std::optional<int> same_package, any;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (cpu == first || !CPU_ISSET(cpu, &allowed)) continue;
+  for (int cpu = 0; cpu < allowed.end(); ++cpu) {
+    if (cpu == first || !allowed.has(cpu)) continue;
     const auto there = core_of(cpu);
     if (there.first == here.first && there.second != here.second && !same_package) same_package = cpu;
     if (!any) any = cpu;
@@ -85,16 +112,12 @@ std::optional<std::pair<int, int>> two_cores() {
 
 void HeldCore::hold(int cpu) {
   let_go();
-  cpu_set_t before;
-  if (::sched_getaffinity(0, sizeof before, &before) != 0) return;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(cpu, &one);
-  if (::sched_setaffinity(0, sizeof one, &one) == 0) before_ = before;
+  Cpus before(::sched_getaffinity);
+  if (before.only(cpu).use()) before_ = std::move(before);
 }
 
 void HeldCore::let_go() {
-  if (before_) (void)::sched_setaffinity(0, sizeof *before_, &*before_);
+  if (before_) (void)before_->use();
   before_.reset();
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <sched.h>
 
@@ -39,6 +41,24 @@ bool lost_cores(const CoreUse& use);
 // Whether a p99 is the scheduler's, however good the median.
 bool is_late(double p99_us, double bytes, const CoreUse& use);
 
+// CPUs of which some are chosen, however many the machine may have: one cpu_set_t has 1024. A value.
+class Cpus {
+ public:
+  using Ask = int (*)(pid_t, std::size_t, cpu_set_t*);  // ::sched_getaffinity's form
+
+  Cpus() = default;        // none
+  explicit Cpus(Ask ask);  // those that the calling thread may use; none where the kernel does not say
+  [[nodiscard]] Cpus only(int cpu) const;
+  [[nodiscard]] bool has(int cpu) const;
+  // One more than the highest number that it could have.
+  [[nodiscard]] int end() const { return static_cast<int>(bytes() * 8); }
+  [[nodiscard]] bool use() const;  // by the calling thread, from now on
+
+ private:
+  [[nodiscard]] std::size_t bytes() const { return sets_.size() * sizeof(cpu_set_t); }
+  std::vector<cpu_set_t> sets_;
+};
+
 // Two of the CPUs that this process may use: of one package and of two cores, as far as there are such. None: it has
 // one.
 std::optional<std::pair<int, int>> two_cores();
@@ -55,7 +75,7 @@ class HeldCore {
   void let_go();
 
  private:
-  std::optional<cpu_set_t> before_;
+  std::optional<Cpus> before_;
 };
 
 }  // namespace fairway::tool::bench

@@ -11,7 +11,7 @@ from . import _listener, _metadata, _notes, _remote
 from . import _types as bind
 from ._errors import (in_nixls_words, nixlInvalidParamError, nixlNoTelemetryError, nixlNotAllowedError, nixlNotFoundError,
                       nixlNotPostedError, nixlNotSupportedError, nixlRepostActiveError, nixl_status_t)
-from ._lists import nixl_mem_t
+from ._lists import checked_list, nixl_mem_t
 from ._transfers import Prepared, Request
 
 _PLUGINS = ("UCX", "FAIRWAY")  # what asks for UCX, NIXL's default, gets Fairway: the tests and examples all do
@@ -109,12 +109,10 @@ class nixlAgent:
 
     @staticmethod
     def _rows(descs):
-        if descs is None:
-            raise TypeError("no descriptor list: the log says why the descriptors that were given are none")
-        return descs.as_array().tolist()
+        return checked_list(descs).as_array().tolist()
 
     def _registered(self, descs):
-        keys = [(int(descs.getType()), *row) for row in self._rows(descs)]
+        keys = [(int(checked_list(descs).getType()), *row) for row in self._rows(descs)]
         with self.lock:
             missing = next((key for key in keys if key not in self.regions), None)
         if missing is not None:
@@ -217,7 +215,7 @@ class nixlAgent:
             remote = self._remote(name)
             if not remote.address:
                 return nixl_status_t.NIXL_ERR_NOT_FOUND
-            Prepared.far(remote, descs)
+            Prepared.far(remote, checked_list(descs))
         except nixlNotFoundError:
             return nixl_status_t.NIXL_ERR_NOT_FOUND
         return nixl_status_t.NIXL_SUCCESS
@@ -273,7 +271,7 @@ class nixlAgent:
     @in_nixls_words
     def prepXferDlist(self, *arguments):
         name, descs = arguments[:2] if isinstance(arguments[0], (str, bytes)) else ("", arguments[0])
-        if descs is None or descs.isEmpty():
+        if descs is None or checked_list(descs).isEmpty():
             raise nixlInvalidParamError("a descriptor list is empty")
         return self._keep(Prepared.local(self, descs) if not name else Prepared.far(self._remote(name), descs))
 
@@ -284,7 +282,7 @@ class nixlAgent:
 
     @in_nixls_words
     def createXferReq(self, operation, local_descs, remote_descs, name, notif=b"", backends=()):
-        if local_descs is None or remote_descs is None or local_descs.descCount() != remote_descs.descCount():
+        if local_descs is None or remote_descs is None or checked_list(local_descs).descCount() != checked_list(remote_descs).descCount():
             raise nixlInvalidParamError("the two descriptor lists have different lengths")
         here, there = Prepared.local(self, local_descs), Prepared.far(self._remote(name), remote_descs)
         return self._keep(Request(self, operation, here, None, there, None, notif))

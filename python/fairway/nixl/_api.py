@@ -61,6 +61,16 @@ class nixl_xfer_handle(_Handle):
         self._agent.releaseXferReq(self._handle)
 
 
+def _checked(handle):
+    if not isinstance(handle, _Handle):
+        raise TypeError(f"a handle is what initialize_xfer(), make_prepped_xfer() or prep_xfer_dlist() gives, not a {type(handle).__name__}")
+    return handle
+
+
+def _number(handle):
+    return _checked(handle)._handle
+
+
 class nixl_agent_config:
     def __init__(self, enable_prog_thread=True, enable_listen_thread=False, listen_port=DEFAULT_COMM_PORT,
                  capture_telemetry=False, num_threads=0, backends=("UCX",), sync_mode=None):
@@ -100,6 +110,8 @@ class nixl_agent:
             instantiate_all = False
             logger.warning("Ignoring instantiate_all based on the provided config in agent creation.")
         conf = nixl_conf or nixl_agent_config()
+        if not isinstance(conf, nixl_agent_config):
+            raise TypeError(f"nixl_conf is a nixl_agent_config, not a {type(conf).__name__}")
         config = bind.nixlAgentConfig()
         config.useProgThread, config.useListenThread, config.listenPort = conf.enable_pthread, conf.enable_listen, conf.port
         default = nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT if conf.enable_listen else nixl_thread_sync_t.NIXL_THREAD_SYNC_NONE
@@ -182,13 +194,13 @@ class nixl_agent:
         return nixl_prepped_dlist_handle(self.agent, handle)
 
     def estimate_xfer_cost(self, req_handle):
-        duration, margin, method = self.agent.estimateXferCost(req_handle._handle)
+        duration, margin, method = self.agent.estimateXferCost(_number(req_handle))
         return duration, margin, "ANALYTICAL_BACKEND" if method == bind.NIXL_COST_ANALYTICAL_BACKEND else "UNKNOWN"
 
     def make_prepped_xfer(self, operation, local_xfer_side, local_indices, remote_xfer_side, remote_indices, notif_msg=b"",
                           backends=[], skip_desc_merge=False):
-        handle = self.agent.makeXferReq(self._operation(operation), local_xfer_side._handle, local_indices, remote_xfer_side._handle,
-                                        remote_indices, notif_msg, self._backends(backends), skip_desc_merge)
+        handle = self.agent.makeXferReq(self._operation(operation), _number(local_xfer_side), local_indices,
+                                        _number(remote_xfer_side), remote_indices, notif_msg, self._backends(backends), skip_desc_merge)
         return nixl_xfer_handle(self.agent, handle)
 
     def initialize_xfer(self, operation, local_descs, remote_descs, remote_agent, notif_msg=b"", backends=[]):
@@ -201,23 +213,23 @@ class nixl_agent:
         return {bind.NIXL_SUCCESS: "DONE", bind.NIXL_IN_PROG: "PROC"}.get(status, "ERR")
 
     def transfer(self, handle, notif_msg=b""):
-        return self._state(self.agent.postXferReq(handle._handle, notif_msg))
+        return self._state(self.agent.postXferReq(_number(handle), notif_msg))
 
     def check_xfer_state(self, handle):
-        return self._state(self.agent.getXferStatus(handle._handle))
+        return self._state(self.agent.getXferStatus(_number(handle)))
 
     def get_xfer_telemetry(self, handle):
-        return self.agent.getXferTelemetry(handle._handle)
+        return self.agent.getXferTelemetry(_number(handle))
 
     def query_xfer_backend(self, handle):
-        chosen = self.agent.queryXferBackend(handle._handle)
+        chosen = self.agent.queryXferBackend(_number(handle))
         return next(name for name, backend in self.backends.items() if backend == chosen)
 
     def release_xfer_handle(self, handle):
-        handle.release()
+        _checked(handle).release()
 
     def release_dlist_handle(self, handle):
-        handle.release()
+        _checked(handle).release()
 
     def prep_mem_view(self, dlist, *, backends=None):
         return self.agent.prepMemView(dlist, self._backends(backends or []))

@@ -109,6 +109,15 @@ class _List:
         return f"<{type(self).__name__} of {self.descCount()} in {self._type.name}>"
 
 
+def checked_list(descs):
+    """descs, where it is a descriptor list."""
+    if descs is None:
+        raise TypeError("no descriptor list: the log says why the descriptors that were given are none")
+    if not isinstance(descs, _List):
+        raise TypeError(f"a descriptor list is what get_xfer_descs() or get_reg_descs() gives, not a {type(descs).__name__}")
+    return descs
+
+
 class nixlXferDList(_List):
     pass
 

@@ -145,6 +145,24 @@ class Agents(AgentPair):
         for wrong in (5, 1.5, ["x"]):
             with self.assertRaises(TypeError):
                 self.one.send_notif("two", wrong)
+        descs = self.one.get_xfer_descs(rows(self.source, 1), "DRAM")
+        for wrong in (None, 5, "x", [], object()):
+            for call in ("transfer", "check_xfer_state", "release_xfer_handle", "release_dlist_handle", "query_xfer_backend",
+                         "estimate_xfer_cost", "get_xfer_telemetry"):
+                with self.subTest(call=call, wrong=wrong), self.assertRaisesRegex(TypeError, "a handle is what"):
+                    getattr(self.one, call)(wrong)
+            with self.assertRaisesRegex(TypeError, "a handle is what"):
+                self.one.make_prepped_xfer("WRITE", wrong, [0], wrong, [0])
+            if wrong is None:
+                continue
+            for call in (self.one.deregister_memory, self.one.get_partial_agent_metadata,
+                         lambda it: self.one.check_remote_metadata("two", it),
+                         lambda it: self.one.initialize_xfer("WRITE", it, descs, "two"),
+                         lambda it: self.one.initialize_xfer("WRITE", descs, it, "two")):
+                with self.subTest(wrong=wrong), self.assertRaisesRegex(TypeError, "a descriptor list is what"):
+                    call(wrong)
+        with self.assertRaisesRegex(TypeError, "nixl_conf is a nixl_agent_config"):
+            nixl.nixl_agent("other", 5)
         with self.assertRaises(bind.nixlNotFoundError):  # it would wrap around
             self.one.prep_xfer_dlist("", np.array([(here + 10, (1 << 64) - 5, 0)], np.uint64), "DRAM")
 

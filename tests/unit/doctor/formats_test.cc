@@ -84,6 +84,26 @@ TEST(DoctorFormats, NvbandwidthsMatrices) {
   EXPECT_NEAR(rows[3].gbps, 395.88 * 8, 0.01);
 }
 
+TEST(DoctorFormats, NvbandwidthsTablesOfBothWays) {
+  const auto rows = rows_of(
+      "nvbandwidth Version: v0.8\n"
+      "Running host_to_device_bidirectional_memcpy_ce.\n"
+      "memcpy CE CPU(row) <-> GPU(column) bandwidth (GB/s)\n"
+      "           0\n"
+      " 0     36.31\n"
+      "\n"
+      "memcpy CE GPU(row) <-> GPU(column) Total bandwidth (GB/s)\n"
+      "           0         1\n"
+      " 0       N/A    773.10\n");
+  ASSERT_EQ(rows.size(), 2U);
+  for (const auto& row : rows) {
+    EXPECT_TRUE(row.both_ways) << row.where;
+    EXPECT_FALSE(row.flow) << "what two copies at once reach is no rate of one: " << row.where;
+  }
+  EXPECT_NEAR(rows[0].gbps, 36.31 * 8, 0.01) << "the measured copy alone";
+  EXPECT_NEAR(rows[1].gbps, 773.10 / 2 * 8, 0.01) << "a total is the sum of both ways";
+}
+
 TEST(DoctorFormats, FairwaysOwnBench) {
   const auto rows = rows_of(
       "path,from,to,operation,bytes,bytes_per_second\n"

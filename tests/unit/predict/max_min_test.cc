@@ -49,6 +49,19 @@ TEST(MaxMin, NothingBindsAnUnboundedFlow) {
   EXPECT_TRUE(max_min(capacities, {}).empty());
 }
 
+// Rounding leaves a rest of a full resource's slope when its flows have stopped: nobody may wait for it to fill again.
+TEST(MaxMin, WhatRoundingLeavesOfALoadEndsTheFilling) {
+  Random random(3);
+  const std::vector<double> capacities{1000, 1e9};
+  std::vector<Demand> demands;
+  for (int flow = 0; flow < 50'000; ++flow)
+    demands.push_back({{{0, 1 / (0.1 + static_cast<double>(random.below(1000)) / 7)}}});
+  demands.push_back({{{1, 1}}});
+  const auto shares = max_min(capacities, demands);
+  EXPECT_DOUBLE_EQ(shares.back().rate, 1e9);
+  EXPECT_EQ(shares.front().limited_by, 0U);
+}
+
 // The two properties that define max-min: nothing is overfull, and whoever wants more is held by something full on
 // which nobody else has more.
 TEST(MaxMin, RandomNetworksAreFilledFairly) {

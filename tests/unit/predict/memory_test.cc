@@ -135,6 +135,8 @@ TEST(CpuCopies, HaveAFigureOfTheirOwnAlsoWithinOneNode) {
   ASSERT_TRUE(copy) << copy.status().message();
   EXPECT_EQ(copy->gbs.expected, row_of(ConstantId::copy_core).range.expected);
   EXPECT_EQ(copy->constant, ConstantId::copy_core);
+  EXPECT_NE(copy->bottleneck.find("in memory"), std::string::npos)
+      << "what caches hold goes faster: " << copy->bottleneck;
   flow.conditions.mover = Mover::sockets;
   EXPECT_EQ(model.predict(flow)->constant, ConstantId::copy_sockets);
   // Far memory is no faster.

@@ -157,6 +157,29 @@ TEST(Hca, SaysWhatAnAttributeMeansAndLimits) {
   EXPECT_NE(text.find("for Fairway:"), std::string::npos);
 }
 
+// By the widths of PortCounters in the InfiniBand specification; what counts packets and bytes has 64 bits.
+TEST(Hca, ACounterIsAtItsEndByItsOwnWidth) {
+  topology::Machine machine;
+  machine.rdma.resize(1);
+  machine.rdma[0].name = "mlx5_0";
+  machine.rdma[0].ports.resize(1);
+  const auto at_its_end = [&machine](const char* name, std::uint64_t value) {
+    machine.rdma[0].ports[0].counters = {{name, value, topology::Source::sysfs}};
+    return hca_text(machine, machine.rdma[0], {}).find("at its end") != std::string::npos;
+  };
+  for (const auto& [name, most] : {std::pair{"link_downed", 255U},
+                                   {"local_link_integrity_errors", 15U},
+                                   {"excessive_buffer_overrun_errors", 15U},
+                                   {"symbol_error", 65535U},
+                                   {"port_xmit_discards", 65535U},
+                                   {"port_xmit_wait", 4294967295U}}) {
+    EXPECT_TRUE(at_its_end(name, most)) << name;
+    EXPECT_FALSE(at_its_end(name, most - 1)) << name;
+  }
+  for (const std::uint64_t value : {15ULL, 255ULL, 65535ULL, 4294967295ULL})
+    EXPECT_FALSE(at_its_end("port_rcv_packets", value)) << value;
+}
+
 TEST(PortErrors, StandInATableThatSaysWhatTheyMean) {
   topology::Machine machine;
   machine.rdma.resize(1);

@@ -1,4 +1,5 @@
 // The tool as a shell sees it: exit codes, one line on stderr, readers that go away.
+// size: one case for each habit of the command line, all by the same few lines
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "render_support.h"
@@ -48,6 +50,43 @@ void fails_in_one_line(const std::string& arguments, int exit, const std::string
   EXPECT_NE(outcome.output.find(words), std::string::npos) << outcome.output;
 }
 
+TEST(Tool, HelpNamesNoLimitThatIsOnlyTheTypes) {
+  for (const char* command : {"soak", "soak collectives"}) {
+    const auto text = run_tool(std::string(command) + " --help").output;
+    EXPECT_EQ(text.find("e+"), std::string::npos) << text;
+    EXPECT_NE(text.find("1 or more"), std::string::npos) << text;
+  }
+}
+
+TEST(Tool, AFileIsReplacedWholeOrLeftAlone) {
+  namespace fs = std::filesystem;
+  std::string folder = testing::TempDir() + "fairway-files-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string file = folder + "/report.svg", link = folder + "/link.svg";
+  const std::string draw = "topo --from " + h20() + " --svg ";
+  const auto whole = run_tool(draw + "-").output;
+  ASSERT_GT(whole.size(), 8192U);
+  run_tool("version >" + file);
+  const auto before = read_text(file);
+  fs::permissions(file, fs::perms(0640));
+  fs::create_symlink("report.svg", link);
+  // A full disk: no file may grow beyond 4 KiB.
+  std::string command = "sh -c \"trap '' XFSZ; ulimit -f 8; exec '" FAIRWAY_TOOL "' " + draw + file + " 2>/dev/null\"";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+  EXPECT_EQ(read_text(file), before);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 2) << "nothing is left beside it";
+
+  EXPECT_EQ(run_tool(draw + link).exit, 0);
+  EXPECT_EQ(read_text(file), whole);
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(fs::status(file).permissions(), fs::perms(0640));
+  EXPECT_EQ(run_tool(draw + "/dev/stdout").output, whole);
+  ASSERT_EQ(::mkfifo((folder + "/pipe").c_str(), 0600), 0);
+  EXPECT_EQ(run_tool(draw + folder + "/pipe & cat " + folder + "/pipe; wait").output, whole);
+  EXPECT_TRUE(fs::is_fifo(folder + "/pipe"));
+  fs::remove_all(folder);
+}
+
 TEST(Tool, MistypedCommandsAndOptionsAreUsageErrorsWithAHint) {
   fails_in_one_line("tpoo", 2, "there is no command 'tpoo'");
   fails_in_one_line("topo --frm x", 2, "did you mean '--from'?");
@@ -64,6 +103,8 @@ TEST(Tool, MistypedCommandsAndOptionsAreUsageErrorsWithAHint) {
   fails_in_one_line("topo --svg /tmp/a --html /tmp/a", 2, "--svg and --html both go to /tmp/a");
   fails_in_one_line("topo --from ''", 2, "--from: the name is empty");
   fails_in_one_line("topo --svg", 2, "--svg needs a FILE");
+  fails_in_one_line("doctor --with", 2, "--with needs an ADDRESS");
+  fails_in_one_line("soak --rounds 0", 2, "--rounds: '0' is no number from 1 on");
   fails_in_one_line("topo nics --numa -1", 2, "--numa: '-1' is no number from 0 to 4095");
   fails_in_one_line("topo --json --tree", 2, "exclude each other");
   fails_in_one_line("doctor --measure --with nonsense", 2, "'nonsense' is no HOST:PORT");

@@ -134,6 +134,19 @@ TEST(Diff, PrintsTwoTextsThatDiffer) {
   EXPECT_EQ(differences[0].b, "4.92 GB");
 }
 
+TEST(Diff, ComparesTheHostsMemoryWhereTheNodesDoNotTell) {
+  auto a = machines::h100_host("a");
+  auto b = machines::h100_host("b");
+  for (auto* machine : {&a, &b})
+    for (auto& node : machine->numa_nodes) node.memory_bytes.forget();
+  a.memory_bytes.set(512'000'000'000, Source::procfs);
+  b.memory_bytes.set(448'000'000'000, Source::procfs);
+  const auto differences = diff(a, b);
+  ASSERT_EQ(differences.size(), 1U);
+  EXPECT_EQ(differences[0].subject, "machine");
+  EXPECT_EQ(differences[0].field, "memory");
+}
+
 TEST(Lint, SaysWhatIsMissingToPlaceADevice) {
   Machine machine;
   machine.rdma.emplace_back().name = "mlx5_0";

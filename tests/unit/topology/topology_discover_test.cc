@@ -194,6 +194,36 @@ TEST(Discovery, SurvivesALinkThatLoops) {
   EXPECT_TRUE(validate(*machine));
 }
 
+TEST(Discovery, TakesTheHostsMemoryFromMemTotal) {
+  const TempFolder folder;
+  write_server_tree(folder, 1, 0);
+  const auto memory = [&folder](const char* total, const char* node0, const char* node1) {
+    folder.write("proc/meminfo", fmt::format("MemTotal: {} kB\nMemFree: 1 kB\n", total));
+    folder.write("sys/devices/system/node/node0/meminfo", fmt::format("Node 0 MemTotal: {} kB\n", node0));
+    folder.write("sys/devices/system/node/node1/meminfo", fmt::format("Node 1 MemTotal: {} kB\n", node1));
+    auto machine = discover(at(folder));
+    EXPECT_TRUE(machine) << machine.status().to_string();
+    return *machine;
+  };
+  const auto differs = [](const Machine& machine) {
+    return std::ranges::any_of(
+        machine.notes, [](const Note& note) { return note.kind == NoteKind::conflict && note.subject == "meminfo"; });
+  };
+  // As a virtual machine with an H200 had it: what a node has grows as memory is touched.
+  const auto grows = memory("263998500", "4812272", "0");
+  EXPECT_EQ(grows.memory_bytes.value_or(0), 263998500ULL << 10U);
+  EXPECT_FALSE(grows.numa_nodes[0].memory_bytes.known());
+  EXPECT_TRUE(differs(grows));
+  const auto agrees = memory("2113110000", "1056555000", "1056555000");
+  EXPECT_EQ(agrees.memory_bytes.value_or(0), 2113110000ULL << 10U);
+  EXPECT_EQ(agrees.numa_nodes[1].memory_bytes.value_or(0), 1056555000ULL << 10U);
+  EXPECT_FALSE(differs(agrees));
+  const auto limited = memory("8388608", "1056555000", "1056555000");
+  EXPECT_EQ(limited.memory_bytes.value_or(0), 8388608ULL << 10U);
+  EXPECT_TRUE(limited.numa_nodes[0].memory_bytes.known());
+  EXPECT_TRUE(differs(limited));
+}
+
 TEST(Discovery, OfNothingIsAnEmptyMachineThatSaysSo) {
   const TempFolder folder;
   folder.write("sys/kernel/x", "");

@@ -132,6 +132,31 @@ TEST(FieldHwloc, KindsAreNumbersInTwoAndBitsInThree) {
   EXPECT_EQ(machine_of("a.xml", hwloc_of("3.0", device_of("0200 [15b3:1021]", "16"))).interfaces.size(), 1U);
 }
 
+TEST(FieldHwloc, NvlinksAreCountedByTheirGenerationsRate) {
+  const auto links_of = [](const char* device, const char* mbs) {
+    std::string inside = R"(<object type="Bridge" gp_index="4" bridge_type="0-1" depth="0" bridge_pci="0000:[00-10]">)";
+    for (const char* bus : {"1", "2"})
+      inside += std::string("<object type=\"PCIDev\" gp_index=\"1") + bus + "\" pci_busid=\"0000:0" + bus +
+                ":00.0\" pci_type=\"0302 [10de:" + device + "] [0000:0000] a1\" pci_link_speed=\"63\"/>";
+    std::string text = hwloc_of("2.0", inside + "</object>");
+    const std::string distances =
+        std::string(
+            "<distances2hetero nbobjs=\"2\" kind=\"9\" name=\"NVLinkBandwidth\"><indexes length=\"19\">"
+            "PCIDev:11 PCIDev:12</indexes><u64values length=\"20\">0 ") +
+        mbs + " " + mbs + " 0</u64values></distances2hetero>";
+    text.insert(text.rfind("</topology>"), distances);
+    return machine_of("nvlink.xml", text).links;
+  };
+  const auto blackwell = links_of("2901", "900000");  // B200: NVLink 5
+  ASSERT_EQ(blackwell.size(), 1U);
+  EXPECT_EQ(blackwell[0].count.value_or(0), 18U);
+  EXPECT_DOUBLE_EQ(blackwell[0].gbs_per_link.value_or(0), 50);
+  const auto hopper = links_of("2330", "450000");
+  ASSERT_EQ(hopper.size(), 1U);
+  EXPECT_EQ(hopper[0].count.value_or(0), 18U);
+  EXPECT_DOUBLE_EQ(hopper[0].gbs_per_link.value_or(0), 25);
+}
+
 TEST(FieldHwloc, MemoryWithoutCpusHidesNoNode) {
   const auto package = [](int index, const char* cpus, const char* nodes, int first, int second, int bus) {
     const auto node = [&](int os_index) {
@@ -201,6 +226,10 @@ TEST(FieldPci, NewModelsHaveNamesOfTheirOwn) {
     EXPECT_NE(found->find(name), std::string::npos) << *found;
     EXPECT_NE(find_gpu_generation(*found), nullptr) << *found;
   }
+  // PCIe cards have the bridge's links, not the board's.
+  for (const char* card : {"H100 PCIe", "NVIDIA H100 PCIe", "H100 NVL"})
+    EXPECT_EQ(find_gpu_generation(card)->nvlinks, 12U) << card;
+  EXPECT_EQ(find_gpu_generation("NVIDIA H100 80GB HBM3")->nvlinks, 18U);
   EXPECT_EQ(find_gpu_generation("GB300")->c2c_gbs, 450);
   EXPECT_EQ(find_gpu_generation("B300 SXM6")->c2c_gbs, 0);
 }

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/paths/slots.h"
 #include "bench/pattern.h"
 #include "sys/libfabric.h"
 
@@ -90,12 +91,13 @@ class End {
 
   // Waits for a free slot first. False: the endpoint failed.
   bool move(bool read, std::uint64_t at, std::uint64_t size) {
-    while (sent_ - done_ >= kWindow)
+    while (free_.none_left())
       if (!progress()) return false;
+    fi_context2* const context = &contexts_[free_.take()];
     iovec place{memory_ + at, size};
     void* descriptor = ::fi_mr_desc(region_);
     fi_rma_iov there{theirs_.base + at, size, theirs_.key};
-    fi_msg_rma message{&place, &descriptor, 1, peer_, &there, 1, &contexts_[sent_ % kWindow], 0};
+    fi_msg_rma message{&place, &descriptor, 1, peer_, &there, 1, context, 0};
     for (;;) {
       const ssize_t result = read ? ::fi_readmsg(end_, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION)
                                   : ::fi_writemsg(end_, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION);
@@ -106,9 +108,11 @@ class End {
     return true;
   }
   bool send(std::uint64_t at, std::uint64_t size) {
+    while (free_.none_left())
+      if (!progress()) return false;
+    fi_context2* const context = &contexts_[free_.take()];
     ssize_t result = 0;
-    while ((result = ::fi_send(end_, memory_ + at, size, ::fi_mr_desc(region_), peer_, &contexts_[sent_ % kWindow])) ==
-           -FI_EAGAIN)
+    while ((result = ::fi_send(end_, memory_ + at, size, ::fi_mr_desc(region_), peer_, context)) == -FI_EAGAIN)
       if (!progress()) return false;
     ++sent_;
     return result == 0;
@@ -134,8 +138,15 @@ class End {
   bool progress() {
     std::array<fi_cq_data_entry, 16> some{};
     const ssize_t count = ::fi_cq_read(queue_, some.data(), some.size());
-    for (ssize_t i = 0; i < count; ++i)
-      ++((some[static_cast<std::size_t>(i)].flags & FI_RECV) != 0 ? received_ : done_);
+    for (ssize_t i = 0; i < count; ++i) {
+      const fi_cq_data_entry& entry = some[static_cast<std::size_t>(i)];
+      if ((entry.flags & FI_RECV) != 0) {
+        ++received_;
+        continue;
+      }
+      ++done_;
+      free_.give(static_cast<std::size_t>(static_cast<fi_context2*>(entry.op_context) - contexts_.data()));
+    }
     return count >= 0 || count == -FI_EAGAIN;
   }
 
@@ -149,6 +160,7 @@ class End {
   FabricAddress own_, theirs_;
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
   std::array<fi_context2, kWindow> contexts_{};
+  FreeSlots<kWindow> free_;  // of contexts_: the provider's until their operations complete, in any order
   fi_context2 receiving_{};
   std::uint64_t sent_ = 0, done_ = 0, received_ = 0;
 };

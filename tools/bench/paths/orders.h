@@ -15,6 +15,10 @@ struct Order {
   enum class Kind : std::uint64_t { begin, end, leave } kind = Kind::begin;
   std::uint64_t operation = 0, size = 0, rounds = 0, places = 1, seed = 0;
 };
+// Whether it keeps within `most` bytes of memory. What it says comes from the other process.
+inline bool fits(const Order& order, std::uint64_t most) {
+  return order.places > 0 && order.size <= most && (order.size == 0 || order.places <= most / order.size);
+}
 struct Answer {
   std::uint64_t error = 0;  // an ErrorCode
   std::uint64_t wrong = 0, copied = 0, calls = 0;

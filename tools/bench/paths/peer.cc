@@ -59,8 +59,7 @@ class Server {
     hot_ = false;
     if (!status) return status;
     std::memcpy(&order, letters_.address, sizeof order);
-    if (order.size > options_.most || order.places == 0 || order.places > options_.most ||
-        order.size * order.places > options_.most)
+    if (!fits(order, options_.most))
       return {ErrorCode::out_of_range, "the request needs more memory than this process has"};
     return {};
   }

@@ -15,6 +15,7 @@
 
 #include "bench/cores.h"
 #include "bench/gpu.h"
+#include "bench/paths/vectors.h"
 #include "bench/pattern.h"
 
 // The same work without Fairway, with a helper process: memcpy and a flag in shared memory, process_vm_readv and writev
@@ -149,9 +150,12 @@ class RoofPath final : public Mover {
           std::memcpy(read ? ours[i].iov_base : theirs[i].iov_base, read ? theirs[i].iov_base : ours[i].iov_base, size);
         continue;
       }
-      const ssize_t moved = read ? ::process_vm_readv(pid_, ours, count, theirs, count, 0)
-                                 : ::process_vm_writev(pid_, ours, count, theirs, count, 0);
-      if (moved < 0) return {ErrorCode::system_error, std::string("process_vm_writev: ") + std::strerror(errno)};
+      const auto call = [this, read](std::span<iovec> here, std::span<iovec> there) {
+        return read ? ::process_vm_readv(pid_, here.data(), here.size(), there.data(), there.size(), 0)
+                    : ::process_vm_writev(pid_, here.data(), here.size(), there.data(), there.size(), 0);
+      };
+      if (move_whole(std::span(ours, count), std::span(theirs, count), call) < 0)
+        return {ErrorCode::system_error, std::string("process_vm_writev: ") + std::strerror(errno)};
     }
     if (moves(batch.operation)) return {};
     shared_->there.store(round + 1, std::memory_order_release);
