@@ -179,6 +179,18 @@ std::string_view command_of_line(std::string_view line) {
     const auto rest = text::trim(trimmed.substr(every + 3));
     return rest.substr(0, rest.find("   "));
   }
+  // "PS C:\\Users\\me> ssh node1 nvidia-smi", "➜  ~ nvidia-smi" and "❯ nvidia-smi" of zsh
+  if (trimmed.starts_with("PS ") && trimmed.size() > 5 && trimmed[4] == ':') {
+    const auto sign = trimmed.find("> ");
+    if (sign != trimmed.npos) return text::trim(trimmed.substr(sign + 2));
+  }
+  for (const std::string_view sign : {"➜", "❯"}) {
+    if (!trimmed.starts_with(sign)) continue;
+    const auto rest = text::trim(trimmed.substr(sign.size()));
+    if (is_command(rest)) return rest;
+    const auto blank = rest.find(' ');  // behind the folder
+    return blank == rest.npos ? rest : text::trim(rest.substr(blank));
+  }
   // "node1$ "
   const auto sign = trimmed.find("$ ");
   if (sign != trimmed.npos && sign > 0 && sign < 40 && trimmed.substr(0, sign).find(' ') == trimmed.npos) {
@@ -219,7 +231,8 @@ OutputKind kind_of_command(std::string_view command) {
     return OutputKind::sysfs_files;
   if (has("/sys/") && (has("/infiniband/") || has("/net/") || has("/pci/devices/") || has("/devices/pci")))
     return OutputKind::sysfs_files;
-  if (has("ibstat -l") || has("ibstat --list_of_cas")) return OutputKind::ibv_devices;
+  if (has("ibv_devinfo -l") || has("ibv_devinfo --list") || has("ibstat -l") || has("ibstat --list_of_cas"))
+    return OutputKind::ibv_devices;
   if (has("ethtool -S") || has("ethtool --statistics")) return OutputKind::ethtool_statistics;
   if (has("dmesg") || has("journalctl")) return OutputKind::kernel_log;
   const auto words = text::words(command);

@@ -311,7 +311,8 @@ OutputKind kind_by_words(std::string_view line) {
   if (has(line, " -> ") && is_sysfs_link(line)) return OutputKind::sysfs_links;
   if (is_sysfs_file(line)) return OutputKind::sysfs_files;
   if (has(line, " ==> ") && has(line, " port ")) return OutputKind::ibdev2netdev;
-  if ((has(line, "pci.bus_id") || has(line, "pcie.link.")) && has(line, ",")) return OutputKind::gpu_query;
+  if ((has(line, "pci.bus_id") || has(line, "pcie.link.")) && has(line, ",") && !has(line, "--query"))
+    return OutputKind::gpu_query;
   if (line.starts_with("# Port ") && has(line, "counters: ")) return OutputKind::perfquery;
   if (line.starts_with("device ") && line.ends_with("node GUID")) return OutputKind::ibv_devices;
   if (has(line, "algbw") && has(line, "busbw")) return OutputKind::nccl_tests;
@@ -406,6 +407,7 @@ bool is_failure(std::string_view line) {
                                          "ibpanic: ",
                                          "pcilib: Cannot",
                                          "Cannot find any working access method",
+                                         "fi_getinfo: -",
                                          "Failed to open",
                                          "No AIPs found",
                                          "Error: No device",

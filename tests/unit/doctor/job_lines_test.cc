@@ -119,6 +119,45 @@ TEST(DoctorJobLines, APairFarBelowTheOthersOfItsTableIsAFinding) {
   EXPECT_FALSE(has(kinds, "unequal-pairs")) << line_of(kinds);
 }
 
+TEST(DoctorJobLines, WhatHealthyHostsLogIsNoFaultAndNoDoubt) {
+  for (const auto* line :
+       {"nvidia 0000:1b:00.0: vgaarb: changed VGA decodes: olddecodes=io+mem,decodes=none:owns=none",
+        "nvidia 0000:1b:00.0: [drm] Cannot find any crtc or sizes", "NVRM: GPU 0000:1b:00.0: RmInitAdapter succeeded",
+        "nvidia-modeset: WARNING: GPU:0: Unable to read EDID for display device DP-0",
+        "[drm:nv_drm_load [nvidia_drm]] *ERROR* [nvidia-drm] [GPU ID 0x00001b00] Failed to allocate NvKmsKapiDevice",
+        "mlx5_core 0000:18:00.0: wait_fw_init:199:(pid 7): Waiting for FW initialization, timeout abort in 100s (0x2)",
+        "mlx5_core 0000:18:00.0: mlx5_cmd_out_err:816:(pid 9): ACCESS_REG(0x805) op_mod(0x1) failed, status bad "
+        "parameter(0x3)",
+        "mlx5_core 0000:18:00.0 eth0: MTU changed to 4200", "nvidia: module verification failed: tainting kernel"}) {
+    const auto report = beside_device(std::string("[    5.200360] ") + line + "\n");
+    EXPECT_TRUE(report.verdict.ok && report.verdict.whole && report.findings.empty() && report.unseen.empty())
+        << line << line_of(report);
+  }
+  for (const auto* line : {"NVRM: GPU 0000:1b:00.0: RmInitAdapter failed! (0x25:0x65:1457)",
+                           "mlx5_core 0000:18:00.0: command queue hang", "nvidia 0000:1b:00.0: link is dead"}) {
+    const auto report = beside_device(std::string("[    5.200360] ") + line + "\n");
+    EXPECT_FALSE(report.verdict.ok && report.unseen.empty()) << line << line_of(report);
+  }
+}
+
+TEST(DoctorJobLines, PromptsOfOtherShellsAndCutHeadings) {
+  const auto windows = alone(
+      "PS C:\\Users\\k> ssh gpu3 nvidia-smi --query-gpu=index,pci.bus_id,name --format=csv\r\nindex, pci.bus_id, "
+      "name\r\n"
+      "0, 00000000:19:00.0, NVIDIA H200\r\n");
+  EXPECT_EQ(windows.read.at(0).what, "nvidia-smi --query-gpu");
+  EXPECT_EQ(windows.read.at(0).gave.substr(0, 5), "1 GPU");
+  const auto zsh = alone("➜  ~ ibstat -l\nmlx5_0\n");
+  EXPECT_EQ(zsh.read.size(), 1U);
+  EXPECT_EQ(zsh.read.at(0).gave, "1 RDMA device");
+  const auto list = alone("$ ibv_devinfo -l\n2 HCAs found:\n\tmlx5_0\n\tmlx5_1\n$ ulimit -l\n64\n");
+  EXPECT_EQ(list.read.at(0).gave, "2 RDMA devices");
+  EXPECT_TRUE(has(list, "memlock", Level::broken)) << line_of(list);
+  const auto matrix = alone("\tGPU0\tGPU1\tNIC0\tC\nGPU0\t X \tNV18\tPIX\t\nGPU1\tNV18\t X \tPIX\t\n");
+  EXPECT_EQ(matrix.read.at(0).gave, "2 GPUs, 1 NIC");
+  EXPECT_FALSE(alone("$ fi_info -p efa\nfi_getinfo: -61 (No data available)\n$ ulimit -l\n64\n").verdict.whole);
+}
+
 #ifdef FAIRWAY_HAVE_JSON
 TEST(DoctorJobLines, AFailedRunPrintsJsonThatSaysWhy) {
   const auto text = json_of_failure("paste.txt", "the file is \"empty\"");
