@@ -1,3 +1,4 @@
+// size: all rules on one job's environment
 #include <algorithm>
 #include <set>
 
@@ -308,6 +309,14 @@ void rdma_disabled(const RuleInput& input, RuleResult& result) {
     finding.fix = {"unset NCCL_IB_DISABLE"};
     found.push_back(std::move(finding));
   }
+  // NCCL compares without case; other names are plug-ins'.
+  if (const auto* set = input.facts.find("env.NCCL_NET"); set != nullptr && text::lower(set->value) == "socket") {
+    Finding finding;
+    finding.title = fmt::format("NCCL_NET={}: NCCL uses sockets, not the RDMA devices", set->value);
+    finding.evidence = {variable("NCCL_NET", *set)};
+    finding.fix = {"unset NCCL_NET"};
+    found.push_back(std::move(finding));
+  }
   if (const auto* set = input.facts.find("env.UCX_TLS"); set != nullptr) {
     const bool excludes = set->value.starts_with('^');
     const auto words = text::split(std::string_view(set->value).substr(excludes ? 1 : 0), ',');
@@ -383,8 +392,9 @@ constexpr Rule kRules[] = {
      "that they name is here and up, else a note.",
      "Name what is here, or unset it.", "nixl#1614, sglang#28737", names_nothing},
     {"rdma-disabled", Family::settings, "A job's setting turns RDMA off on a machine that has it",
-     "All bytes go by TCP, through host memory.", "NCCL_IB_DISABLE; UCX_TLS without a transport over RDMA.",
-     "Unset it.", "nixl#1614; NCCL's documentation", rdma_disabled},
+     "All bytes go by TCP, through host memory.",
+     "NCCL_IB_DISABLE; NCCL_NET=Socket; UCX_TLS without a transport over RDMA.", "Unset it.",
+     "nixl#1614; NCCL's documentation", rdma_disabled},
     {"cross-nic", Family::settings, "NCCL_CROSS_NIC=1 joins rails that may not be joined",
      "Connections between rails fail on a rail-only network, and cross the spine on a rail-optimised one.",
      "NCCL_CROSS_NIC=1 with several rails: a warning if their addresses are of several networks, else a note.",
