@@ -54,6 +54,16 @@ TEST(DoctorJobLines, SocketsByNameAreAFindingBesideARail) {
     EXPECT_FALSE(has(beside_device(std::string("NCCL_NET=\"") + value + "\"\n"), "rdma-disabled")) << value;
 }
 
+TEST(DoctorJobLines, NcclsOwnTransportMayBeOffBesideAPlugin) {
+  const std::string off = "$ env\nNCCL_IB_DISABLE=1\n";
+  EXPECT_TRUE(has(beside_device(off), "rdma-disabled", Level::warning));
+  EXPECT_TRUE(has(beside_device(off + "NCCL_NET=IB\n"), "rdma-disabled", Level::warning));
+  EXPECT_FALSE(has(beside_device(off + "NCCL_NET=\"AWS Libfabric\"\n"), "rdma-disabled"));
+  EXPECT_FALSE(has(beside_device(off + "NCCL_NET_PLUGIN=gIB\n"), "rdma-disabled"));
+  const std::string efa = "$ rdma link\nlink rdmap16s27/1 state ACTIVE physical_state LINK_UP\n";
+  EXPECT_FALSE(has(alone(efa + off), "rdma-disabled"));
+}
+
 TEST(DoctorJobLines, WordsWithAnEqualsSignAreNoEnvironment) {
   for (const auto* text : {"FOO=bar\nTHING=other\n", "NCCL_IB_DISABLE=1 makes the hang go away\n"}) {
     const auto report = beside_device(std::string("```\n") + text + "```\n");
