@@ -28,7 +28,6 @@ using sys::cuda::Stream;
 // In the order of DataType, behind the one that moves bytes.
 constexpr std::array<const char*, 13> kKernelNames{"move", "i8",  "u8",  "i16",  "u16", "i32", "u32",
                                                    "i64",  "u64", "f16", "bf16", "f32", "f64"};
-constexpr Timeout kLeaving{1'000'000};
 constexpr std::uint64_t kOfMeeting = 0x9E3779B97F4A7C15;  // in the digest of a meeting; any that changes both halves
 
 gpu::Combine combine_of(Reduction reduction) {
@@ -59,41 +58,6 @@ GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver
       told_of_file_(std::move(told)),
       mappings_(static_cast<std::size_t>(size)),
       closing_(std::make_unique<sys::CudaClosing>(driver_)) {}
-
-GpuGroup::~GpuGroup() {
-  bool is_free = true;
-  if (engine_.is_open()) {
-    for (const Mapping& mapping : mappings_)
-      if (mapping.id) (void)engine_.unmap(mapping.id);
-    // Ranks that have not left yet may still write here.
-    if (region_.id) is_free = engine_.deregister(region_, kLeaving).is_ok();
-  }
-  if (context_ == nullptr) return;
-  closing_->post([driver = driver_, context = context_, module = module_, scratch = is_free ? scratch_ : 0,
-                  told = std::move(told_of_file_), host = host_, ends = places_.events(), gpu = gpu_] {
-    const sys::CudaDriver& cu = *driver;
-    {
-      const CurrentContext current(cu, context);
-      for (const sys::cuda::Event end : ends)
-        if (end != nullptr) cu->cuEventDestroy_v2(end);
-      if (module != nullptr) cu->cuModuleUnload(module);
-      if (scratch != 0) cu->cuMemFree_v2(scratch);
-      if (told) cu->cuMemHostUnregister(told.get());
-      if (host != nullptr) cu->cuMemFreeHost(host);
-    }
-    cu->cuDevicePrimaryCtxRelease_v2(gpu);
-  });
-}
-
-void GpuGroup::unload(sys::cuda::Module from, std::vector<sys::cuda::Event> events) const {
-  if (from == nullptr) return;
-  closing_->post([driver = driver_, context = context_, from, events = std::move(events)] {
-    const CurrentContext current(*driver, context);
-    for (const sys::cuda::Event event : events)
-      if (event != nullptr) (*driver)->cuEventDestroy_v2(event);
-    (*driver)->cuModuleUnload(from);
-  });
-}
 
 Result<std::unique_ptr<GpuGroup>> GpuGroup::open(Engine& engine, int device, int rank, int size,
                                                  const std::string& name, bool messages, bool in_turn,
@@ -249,6 +213,7 @@ Result<gpu::Source> GpuGroup::source_of(void* stream) const {
   if (capturing > kCaptureActive) return Status(ErrorCode::invalid_argument, "stream: its capture has failed");
   if (capturing == kCaptureActive) {  // the driver gives no number then; the handle stays as long as the capture
     source.stream = reinterpret_cast<std::uintptr_t>(stream);
+    captured_ = true;
     source.capture = in_turn_ ? gpu::Source::kAnyCapture : capture;
     return source;
   }

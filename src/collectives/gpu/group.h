@@ -106,6 +106,7 @@ class GpuGroup {
   GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size, bool messages,
            bool in_turn, std::shared_ptr<gpu::Told> told);
   Status prepare(const std::string& name);
+  void end_captured();
 
   Engine& engine_;
   const std::shared_ptr<const sys::CudaDriver> driver_;
@@ -114,6 +115,7 @@ class GpuGroup {
   const bool in_turn_;  // captures of a stream share a place
   GpuPlaces places_;
   bool by_lines_ = false;
+  mutable bool captured_ = false;  // some operation, by source_of()
   sys::cuda::Context context_ = nullptr;
   sys::cuda::Address scratch_ = 0;
   HostWords* host_ = nullptr;

@@ -76,6 +76,14 @@ int nearness(const DomainAddress& a, const DomainAddress& b) {
   return 2 * (one.empty() ? 0 : common_bits(one, other)) + (a.name == b.name ? 1 : 0);
 }
 
+constexpr std::uint64_t kInOrder = FI_ORDER_SAS | FI_ORDER_SAW;
+
+bool may_lose_silently(std::string_view provider) {
+  const bool connected =
+      provider.starts_with("tcp") || provider.ends_with("ofi_rxm") || provider == "net" || provider == "sockets";
+  return connected || provider.ends_with("ofi_rxd");  // which repeats
+}
+
 }  // namespace
 
 std::vector<HintSet> hint_sets(std::string_view provider) {
@@ -85,7 +93,11 @@ std::vector<HintSet> hint_sets(std::string_view provider) {
   const bool remote_only = provider == "efa";
   std::vector<HintSet> all;
   const auto add = [&](bool rma, bool delivery, bool gpus) {
-    for (const bool sized : {true, false}) all.push_back({rma, delivery, gpus, sized, remote_only});
+    // An answer may have no order but what was asked for.
+    for (const bool in_order : {true, false})
+      for (const bool sized : {true, false})
+        if (!in_order || may_lose_silently(provider))
+          all.push_back({rma, delivery, gpus, sized, remote_only, in_order});
   };
   if (nics) add(true, true, true);  // GPU support makes software providers slower, and cuda or staging serves there
   for (const bool rma : {true, false})
@@ -108,6 +120,7 @@ void fill_hints(fi_info& hints, const HintSet& wanted) {
   hints.tx_attr->size = wanted.sized ? kOperations : 0;
   hints.rx_attr->size = wanted.sized ? kPackets : 0;
   if (wanted.delivery) hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+  if (wanted.in_order) hints.tx_attr->msg_order = hints.rx_attr->msg_order = kInOrder;
 }
 
 Sizes sizes_of(const fi_info& info) {
@@ -137,11 +150,7 @@ bool writes_carry_data(const fi_info& info) {
 }
 
 bool loses_silently(const fi_info& info) {
-  const std::string name = text(info.fabric_attr->prov_name);
-  const bool connected = name.starts_with("tcp") || name.ends_with("ofi_rxm") || name == "net" || name == "sockets";
-  const bool repeats = name.ends_with("ofi_rxd");
-  constexpr std::uint64_t kInOrder = FI_ORDER_SAS | FI_ORDER_SAW;
-  return (connected || repeats) && (info.tx_attr->msg_order & kInOrder) == kInOrder;
+  return may_lose_silently(text(info.fabric_attr->prov_name)) && (info.tx_attr->msg_order & kInOrder) == kInOrder;
 }
 
 MovedBy moved_by(const fi_info& info) {

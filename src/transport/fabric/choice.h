@@ -43,6 +43,7 @@ struct HintSet {
   bool rma = true, delivery = true, gpus = false;
   bool sized = true;         // queues as large as an endpoint uses; else the provider's default
   bool remote_only = false;  // FI_REMOTE_COMM: not the provider's own path within a host
+  bool in_order = false;     // one endpoint's sends and writes stay in order: what is lost shows (loses_silently())
 };
 std::vector<HintSet> hint_sets(std::string_view provider);
 // Fills an empty fi_info from a HintSet, except the provider's name.

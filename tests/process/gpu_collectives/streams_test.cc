@@ -17,10 +17,11 @@ class Sum {
     for (std::size_t i = 0; i < count_; ++i) put(bytes.data(), i, DataType::i32, start(rank_.group.rank(), i));
     rank_.fill(place_, bytes);
   }
-  bool enqueue(GpuStream stream) {
+  bool enqueue(GpuStream stream) { return enqueue(stream, rank_.group); }
+  bool enqueue(GpuStream stream, Communicator& by) {
     Collective call{.kind = CollectiveKind::all_reduce, .count = count_, .type = DataType::i32};
     call.input = call.output = place_;
-    return rank_.expect(rank_.group.stream_run(call, stream), "enqueuing");
+    return rank_.expect(by.stream_run(call, stream), "enqueuing");
   }
   // After so many of them: each multiplies by the number of ranks once all are equal.
   bool is_right(int times) {
@@ -156,6 +157,29 @@ TEST(GpuStream, ACaptureKeepsItsPlaceAndThe33rdIsRefused) {
         return (void)rank.fail("no graph " + std::to_string(i));
     const Status full = rank.group.stream_run({}, rank.stream());
     if (full.code() != ErrorCode::resource_exhausted) (void)rank.fail(full.to_string());
+  });
+}
+
+TEST(GpuStream, AGraphOfACommunicatorThatIsGoneEndsAtOnceAndMovesNothing) {
+  run_gpu_ranks(2, 20s, [](GpuRank& rank) {
+    Sum small(rank, 300), large(rank, 30'000), after(rank, 9);
+    const GpuStream stream = rank.stream();
+    Graphs graphs(rank);
+    sys::cuda::ReadyGraph graph = nullptr;
+    {
+      auto ends = rank.group.split(0);
+      if (!rank.expect(ends.status(), "split")) return;
+      if (!rank.expect(ends->use_gpu(rank.gpu, {.nccl = NcclUse::never}), "use_gpu")) return;
+      graph = graphs.capture(stream, [&] { return small.enqueue(stream, *ends) && large.enqueue(stream, *ends); });
+      if (graph == nullptr || !graphs.launch(graph, stream)) return (void)rank.fail("no graph");
+      if (!rank.synchronize(stream) || !small.is_right(1) || !large.is_right(1)) return;
+    }
+    if (!rank.expect(rank.group.run({}), "both have left")) return;
+    for (int i = 0; i < 3; ++i)
+      if (!graphs.launch(graph, stream)) return (void)rank.fail("a launch");
+    if (!rank.synchronize(stream)) return (void)rank.fail("the context is broken");
+    if (!small.is_right(1) || !large.is_right(1)) return;
+    if (after.enqueue(stream) && rank.synchronize(stream)) (void)after.is_right(1);
   });
 }
 

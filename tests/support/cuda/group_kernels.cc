@@ -24,10 +24,22 @@ unsigned char* reached(const void* address, std::uint64_t size, int device) {
   return range.shadow + (at - range.base);
 }
 
+// The scratch memory of each rank, in this process. Where an operation of this GPU's has failed, kernels touch no other
+// rank's, which may be gone. False: the device does not reach what they touch.
+bool find_scratch(gpu::Call& call, int device) {
+  unsigned char* const own = reached(call.scratch[call.rank], gpu::kScratchHead, device);
+  if (own == nullptr) return false;
+  const bool failed = std::atomic_ref(reinterpret_cast<gpu::ScratchHead*>(own)->failed).load() != 0;
+  for (unsigned rank = 0; rank < call.size; ++rank) {
+    call.scratch[rank] = reached(call.scratch[rank], gpu::kScratchHead, device);
+    if (call.scratch[rank] == nullptr && !failed) return false;
+  }
+  return true;
+}
+
 // Makes the addresses of a call those of this process. False: the device does not reach them.
 bool find_memory(gpu::Call& call, std::uint64_t element, int device) {
-  for (unsigned rank = 0; rank < call.size; ++rank)
-    if ((call.scratch[rank] = reached(call.scratch[rank], gpu::kScratchHead, device)) == nullptr) return false;
+  if (!find_scratch(call, device)) return false;
   if (call.work == gpu::Work::mark) return true;  // what another library does with the call's memory
   const std::uint64_t block = call.count * element, all = block * call.size;
   const bool to_each = gpu::is_to_each(call.work);
@@ -85,8 +97,7 @@ std::uint64_t reach(const std::uint64_t (&at)[gpu::kMostRanks], const std::uint6
 
 bool find_memory(gpu::FurtherCall& further, std::uint64_t element, int device) {
   gpu::Call& call = further.call;
-  for (unsigned rank = 0; rank < call.size; ++rank)
-    if ((call.scratch[rank] = reached(call.scratch[rank], gpu::kScratchHead, device)) == nullptr) return false;
+  if (!find_scratch(call, device)) return false;
   std::uint64_t in = call.count * element, out = in;
   if (call.work == gpu::Work::reduce_to_each) in *= call.size;
   if (call.work == gpu::Work::reduce_to_root && call.rank != call.root) out = 0;
@@ -115,8 +126,7 @@ std::function<bool()> messages(int device, void** arguments) {
     gpu::MessagesCall all = given;
     for (unsigned i = 0; i < all.count; ++i) {
       gpu::Call& call = all.each[i].call;
-      for (unsigned rank = 0; rank < call.size; ++rank)
-        if ((call.scratch[rank] = reached(call.scratch[rank], gpu::kScratchHead, device)) == nullptr) return false;
+      if (!find_scratch(call, device)) return false;
       if (call.count == 0) continue;
       const bool sends = all.each[i].sends != 0;
       if (sends && (call.input = reached(call.input, call.count, device)) == nullptr) return false;

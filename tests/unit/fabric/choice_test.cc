@@ -5,6 +5,7 @@
 
 #include "transport/fabric/memory.h"
 #include "transport/fabric/note.h"
+#include "unit/fabric/efa.h"
 
 namespace fairway::transport::fabric {
 namespace {
@@ -127,6 +128,20 @@ TEST(Wishes, EachIsTriedWithoutSizesToo) {
       EXPECT_EQ(all[i].gpus, all[i + 1].gpus);
     }
   }
+}
+
+// Else its losses would not be looked for: a libfabric may answer with the order that was asked for, and no other.
+TEST(Wishes, WhereMessagesMayBeLostTheirOrderIsAskedForFirst) {
+  constexpr std::uint64_t kInOrder = FI_ORDER_SAS | FI_ORDER_SAW;
+  for (const std::string provider : {"tcp", "tcp;ofi_rxm", "udp;ofi_rxd", "net"}) {
+    testing::Info asked;
+    fill_hints(asked.info, hint_sets(provider).front());
+    EXPECT_EQ(asked.tx.msg_order & kInOrder, kInOrder) << provider;
+    testing::Info unordered;
+    fill_hints(unordered.info, hint_sets(provider).back());
+    EXPECT_EQ(unordered.tx.msg_order, 0u) << "it may have none";
+  }
+  for (const HintSet& each : hint_sets("efa")) EXPECT_FALSE(each.in_order);
 }
 
 struct Queues : Answer {
