@@ -83,8 +83,9 @@ class FAIRWAY_API Engine {
   ~Engine();  // close()
 
   // Completes every transfer with `cancelled`, tells every peer, and releases all regions and mappings. Kernels that
-  // use a mapping of this engine must have ended before. After the call nothing accesses the caller's memory, with one
-  // exception: kernels of a peer that has mapped it and does not unmap() it within a second (see deregister()).
+  // use a mapping of this engine must have ended before. After the call nothing accesses the caller's memory, unless a
+  // peer does not let go of it within a second: one that has mapped it and calls no unmap(), whose copies wait for its
+  // program (start_after), or that is stopped. Then fence_state() is `pending` and deregister() `not_fenced`.
   // Callbacks may run during the call, but not after it. Of several threads that call it each returns once the engine
   // is closed, whoever began. In a callback of the engine it does nothing: it would wait for itself.
   void close();
@@ -117,7 +118,7 @@ class FAIRWAY_API Engine {
   // Ends all use of the region: this engine's transfers complete with `cancelled`, peers' with `revoked`. ok: nothing
   // accesses the memory any more. not_fenced: somebody may still access it (the message says who), so do not reuse or
   // free it; the end goes on, and another call, from any thread, waits for the same one. revoked: it has ended before.
-  // closed: so has the engine, and nothing accesses the memory; while it closes the call waits for that.
+  // closed: so has the engine, and nothing accesses the memory; the call waits for that, too.
   Status deregister(const Region& region, Timeout timeout = std::chrono::seconds(5));
   // Where that is, without waiting. Any thread. Of a region whose slot was used 2^31 times since it says nothing right.
   [[nodiscard]] Fence fence_state(const Region& region) const;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,13 +15,12 @@
 namespace fairway::nccl {
 
 // Runs tasks that may block, because NCCL's calls must not: connecting, and asking a peer for a region. Tasks of one
-// key (a peer, an address) run in order; they wait for no task of another key, as long as fewer than kMost keys have a
-// task that blocks. Any thread may add tasks. Threads are started on demand. The destructor drops tasks that have not
-// started.
+// key (a peer, an address) run in order, and wait for no task of another key: there are as many threads as keys ever
+// had tasks that ran at once, and they stay. Where the system starts no more threads, tasks wait for one of those there
+// are. Any thread may add tasks. The destructor drops tasks that have not started.
 class BackgroundTasks {
  public:
   using Key = std::size_t;
-  static constexpr std::size_t kMost = 64;  // threads
 
   ~BackgroundTasks() {
     {
@@ -39,11 +39,18 @@ class BackgroundTasks {
     at->second.push_back(std::move(job));
     if (!first) return;  // the thread that runs the one before goes on with it
     ready_.push_back(key);
-    if (idle_ < ready_.size() && threads_.size() < kMost) threads_.emplace_back([this] { run(); });
+    if (idle_ < ready_.size()) start_thread();
     changed_.notify_one();
   }
 
  private:
+  void start_thread() {
+    try {
+      threads_.emplace_back([this] { run(); });
+    } catch (const std::system_error&) {
+      if (threads_.empty()) throw;
+    }
+  }
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {

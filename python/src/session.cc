@@ -57,16 +57,25 @@ Status Registration::end(Timeout timeout) {
   return {};
 }
 
-void Registration::engine_closed() {
+bool Registration::engine_closed() {
+  if (session_->engine().fence_state(region_) == Fence::pending) {  // may be asked again
+    keep_for_good();
+    return false;
+  }
   live_ = false;
   hold_.reset();
+  return true;
+}
+
+void Registration::keep_for_good() {
+  new std::shared_ptr<Hold>(std::move(hold_));
 }
 
 Registration::~Registration() {
   if (!live_) return;
   const py::error_scope kept;  // may run while an exception propagates
   if (session_->forked()) {
-    new std::shared_ptr<Hold>(std::move(hold_));  // the parent's: a child must not end it
+    keep_for_good();  // the parent's: a child must not end it
     return;
   }
   if (session_->closed()) return;
@@ -74,7 +83,7 @@ Registration::~Registration() {
   if (status) return;
   if (hold_ != nullptr) {
     warn("memory stays allocated for good: " + status.to_string());
-    new std::shared_ptr<Hold>(std::move(hold_));
+    keep_for_good();
     session_->remove(*this);
     return;
   }
@@ -167,7 +176,13 @@ void Session::close() {
     if (auto held = weak.lock()) all.push_back(std::move(held));
   by_address_.clear();
   const auto owned = std::exchange(owned_, {});  // what ends here may come back to us
-  for (const auto& held : all) held->engine_closed();
+  std::size_t kept = 0;
+  for (const auto& held : all) kept += held->engine_closed() ? 0 : 1;
+  for (const auto& [key, each] : owned)
+    if (each.first->live()) new py::object(py::reinterpret_borrow<py::weakref>(each.second)());
+  if (kept != 0)
+    warn("memory stays allocated for good: a peer may still touch it, though the engine is closed: " +
+         std::to_string(kept) + " region" + (kept == 1 ? "" : "s"));
 }
 
 std::shared_ptr<Registration> Session::add(void* address, std::uint64_t size_bytes, Access access,

@@ -30,9 +30,11 @@ class Registration {
   void check_live() const;  // raises Revoked
   // ok: nothing touches the memory any more. Else it stays registered and kept, and may be asked again.
   Status end(Timeout timeout);
-  void engine_closed();
+  bool engine_closed();  // false: somebody may still touch the memory, which then stays for good
 
  private:
+  void keep_for_good();
+
   const std::shared_ptr<Session> session_;
   const Region region_;
   std::shared_ptr<Hold> hold_;  // null: the owner's weak reference says when it ends

@@ -4,9 +4,10 @@
 
 #include "doctor/outputs.h"
 #include "topology/command_text.h"
+#include "topology/port_errors.h"
 #include "topology/text.h"
 
-// What tools say of links and of the InfiniBand fabric: mlxlink, iblinkinfo, ibnetdiscover.
+// What tools say of links and of the InfiniBand fabric: mlxlink, perfquery, iblinkinfo, ibnetdiscover.
 namespace fairway::doctor {
 
 namespace text = topology::text;
@@ -85,6 +86,64 @@ std::string read_mlxlink_facts(const Output& output, const Gathered& to) {
   if (!outside.empty()) to.facts.set(prefix + ".outside", text::quote(outside, 300), outside_at);
   if (!gave.empty()) return gave;
   return to.facts.find(prefix + ".state") == nullptr ? std::string() : "the link of " + device;
+}
+
+namespace {
+
+// "LinkErrorRecoveryCounter" as the kernel names it; empty: it counts no errors.
+std::string kernel_name(std::string_view counter) {
+  if (counter == "VL15Dropped") return "VL15_dropped";
+  if (counter == "QP1Dropped" || counter == "CounterSelect") return {};
+  if (counter.ends_with("Counter")) counter.remove_suffix(7);
+  std::string out;
+  for (const char c : counter) {
+    const bool upper = c >= 'A' && c <= 'Z';
+    if (upper && !out.empty()) out += '_';
+    out += upper ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return topology::meaning_of_counter(out).empty() ? std::string() : out;
+}
+
+// The port of a LID; where no output tells whose that is, the LID itself.
+std::string port_of_lid(const topology::Machine& machine, std::string_view lid, std::string_view port) {
+  const auto number = text::to_u32(lid);
+  for (const auto& device : machine.rdma) {
+    for (const auto& one : device.ports) {
+      if (number && one.lid && *one.lid == *number && text::to_u32(port) == one.number) return device.name;
+    }
+  }
+  return fmt::format("LID {} port {}", text::quote(lid, 8), text::quote(port, 8));
+}
+
+}  // namespace
+
+// "# Port counters: Lid 77 port 1 (CapMask: 0x5A00)", "LinkDownedCounter:...............3"
+std::string read_perfquery(const Output& output, const Gathered& to) {
+  std::string whose;
+  std::string grown;
+  std::size_t number = 0;
+  std::size_t counters = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    if (line.starts_with("# Port ")) {
+      const auto words = text::words(line);
+      whose.clear();
+      for (std::size_t i = 0; i + 3 < words.size(); ++i) {
+        if (words[i] == "Lid" && words[i + 2] == "port") whose = port_of_lid(to.machine, words[i + 1], words[i + 3]);
+      }
+    }
+    const auto colon = line.find(":.");
+    const auto value = colon == line.npos ? line.npos : line.find_first_not_of('.', colon + 1);
+    if (whose.empty() || value == line.npos) continue;
+    const auto count = text::to_unsigned(text::trim(line.substr(value)));
+    const auto name = kernel_name(line.substr(0, colon));
+    if (!count) continue;
+    ++counters;
+    if (name.empty()) continue;
+    to.facts.set(fmt::format("perfquery.{}.{}", whose, name), std::to_string(*count), output.at(number));
+    if (*count > 0 && grown.size() < 100) grown += fmt::format("{}{} {}", grown.empty() ? ": " : ", ", name, *count);
+  }
+  return counters == 0 ? std::string() : fmt::format("{} counters of {}{}", counters, whose, grown);
 }
 
 // "2   17[  ] ==( 4X  25.78125 Gbps Active/  LinkUp)==>   4    1[  ] "n02 HCA-1" ( Could be 53.125 Gbps)"

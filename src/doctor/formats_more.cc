@@ -58,6 +58,7 @@ std::vector<Measurement> read_p2p_test(const topology::Machine& machine, std::st
   std::vector<std::uint32_t> columns;
   bool rates = false;
   bool direct = false;
+  std::uint32_t table = 0;
   std::size_t number = 0;
   const auto index_of = [&](std::uint32_t ordinal) -> std::optional<std::uint32_t> {
     if (const auto known = gpus.find(ordinal); known != gpus.end()) return known->second;
@@ -75,6 +76,7 @@ std::vector<Measurement> read_p2p_test(const topology::Machine& machine, std::st
       // Of both ways together nobody says what one way has.
       rates = line.find("Unidirectional") != line.npos && line.find("GB/s") != line.npos;
       direct = line.find("P2P=Enabled") != line.npos;
+      table = direct ? static_cast<std::uint32_t>(number) : 0;
       columns.clear();
     } else if (!words.empty() && words[0].starts_with("D\\D")) {
       columns.clear();
@@ -86,6 +88,9 @@ std::vector<Measurement> read_p2p_test(const topology::Machine& machine, std::st
         if (!gbs || columns[i] == from || !is_pasted_rate(*gbs * 8)) continue;
         auto row = row_at("p2pBandwidthLatencyTest", Operation::copy, *gbs * 8, name, number);
         row.gpu_memory = true;
+        row.table = table;
+        row.row = from;
+        row.column = columns[i];
         const auto a = index_of(from);
         const auto b = index_of(columns[i]);
         if (direct && a && b) {

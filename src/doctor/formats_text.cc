@@ -206,6 +206,7 @@ std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std:
   bool both_ways = false;
   double share = 1;  // of the figure, one way
   bool by_kernel = false;
+  std::uint32_t table = 0;
   std::vector<std::uint32_t> columns;
   std::size_t number = 0;
   const auto endpoint = [&](bool cpu, std::uint32_t ordinal, std::uint32_t other) -> std::optional<predict::Endpoint> {
@@ -233,6 +234,7 @@ std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std:
     if (line.find("(column)") != line.npos && line.find("bandwidth") != line.npos) {
       // "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)"; "<-": the column's memory goes to the row
       in_table = line.find("GB/s") != line.npos;
+      table = static_cast<std::uint32_t>(number);
       from_cpu = line.find("CPU(row)") != line.npos;
       // "<->": a copy the other way runs beside it. Totals are the sum of both; other tables name the measured copy
       // alone.
@@ -269,6 +271,10 @@ std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std:
       row.gbps = *gbs * 8 * share;
       row.both_ways = both_ways;
       row.where = fmt::format("{}:{}", name, number);
+      row.table = table;
+      row.row = *row_number;
+      row.column = columns[i];
+      row.from_cpu = from_cpu;
       // What two copies at once reach is no rate of one: it is compared with no prediction.
       if (both_ways) {
         rows.push_back(std::move(row));

@@ -63,15 +63,42 @@ bool is_of_driver(std::string_view line) {
   return false;
 }
 
+// Lines, in lower case, that healthy hosts have though they sound like faults: a module that nobody signed; displays,
+// which servers have none of; a firmware that is slow to start; questions of tools on registers or modules that a NIC
+// has not; interrupts by pins, in place of which messages are used.
+bool is_harmless(std::string_view low) {
+  constexpr std::string_view kHarmless[] = {"module verification failed",
+                                            "[drm] cannot find any crtc",
+                                            "nvidia-modeset: ",
+                                            "[nvidia-drm]",
+                                            "[nvidia_drm]",
+                                            "timeout abort in",
+                                            "access_reg(",
+                                            "query module eeprom",
+                                            "query_mcia",
+                                            "query_module_",
+                                            "can't derive routing for pci int"};
+  return std::any_of(std::begin(kHarmless), std::end(kHarmless),
+                     [low](std::string_view one) { return low.find(one) != low.npos; });
+}
+
+// "a hang", not "changed".
+bool has_word(std::string_view low, std::string_view word) {
+  for (auto at = low.find(word); at != low.npos; at = low.find(word, at + 1)) {
+    if (at == 0 || low[at - 1] < 'a' || low[at - 1] > 'z') return true;
+  }
+  return false;
+}
+
 // Whether a line, in lower case, may be about a fault. Most lines of drivers are not.
 bool tells_trouble(std::string_view low) {
-  if (low.find("module verification failed") != low.npos) return false;  // a module that nobody signed
+  if (has_word(low, "hang") || has_word(low, "dead")) return true;
   constexpr std::string_view kTrouble[] = {
-      "error",   "fail",   "fault",   "timeout",  "timed out", "reset",      "fatal",       "lost",   "stuck",
-      "hung",    "hang",   "cannot",  "can't",    "unable",    "not respon", "no response", "uncorr", "invalid",
-      "illegal", "abort",  "corrupt", "poison",   "overheat",  "too hot",    "temperature", "assert", "unexpected",
-      "bad ",    "degrad", "retire",  "throttl",  "violat",    "halted",     "shutting",    "panic",  "dead",
-      "refus",   "leak",   "exceed",  "couldn't", "didn't",    "does not",   "did not",     "missing"};
+      "error",  "fail",     "fault",   "timeout",  "timed out",  "reset",       "fatal",  "lost",       "stuck",
+      "hung",   "cannot",   "can't",   "unable",   "not respon", "no response", "uncorr", "invalid",    "illegal",
+      "abort",  "corrupt",  "poison",  "overheat", "too hot",    "temperature", "assert", "unexpected", "bad ",
+      "degrad", "retire",   "throttl", "violat",   "halted",     "shutting",    "panic",  "refus",      "leak",
+      "exceed", "couldn't", "didn't",  "does not", "did not",    "missing"};
   return std::any_of(std::begin(kTrouble), std::end(kTrouble),
                      [low](std::string_view one) { return low.find(one) != low.npos; });
 }
@@ -172,9 +199,8 @@ class LogReader {
     if (bus) gpu_ = bus->to_string();
     const bool lost = has("fallen off the bus");
     const bool bar = has(": BAR") && has(" is 0M @ ");
-    if (!lost && !bar && !has("RmInitAdapter") && !has("rm_init_adapter") && !has("probe routine failed") &&
-        !has("None of the NVIDIA "))
-      return false;
+    const bool start = (has("RmInitAdapter") || has("rm_init_adapter")) && has("ailed");
+    if (!lost && !bar && !start && !has("probe routine failed") && !has("None of the NVIDIA ")) return false;
     auto& seen = (lost ? lost_ : unusable_)[gpu_];
     if (seen.line == 0 || (bus && !seen.named))
       seen = {text::quote(text::trim(line.substr(line.find("NVRM: "))), 160), number_, bus.has_value()};
@@ -221,6 +247,7 @@ class LogReader {
   // Lines of drivers of GPUs and NICs that say what no code and no prefix does.
   void read_driver(std::string_view line) {
     const auto low = text::lower(line);
+    if (is_harmless(low)) return;
     const auto has = [&low](std::string_view words) { return low.find(words) != low.npos; };
     // "3 new uncorrectable hardware errors detected in umc block"; counts of 0 are printed too
     for (const auto* none : {" 0 correctable", " 0 uncorrectable", " 0 new correctable", " 0 new uncorrectable"}) {

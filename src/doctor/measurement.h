@@ -33,7 +33,10 @@ struct Measurement {
   double gbps = 0;                  // Gb/s of payload, one way
   std::uint32_t segment_bytes = 0;  // of a TCP path that swallowed longer ones; 0: it did not
   std::uint32_t max_read = 0;       // outstanding reads of a queue pair; 0: unknown
-  bool failed = false;              // the run ended with the error in `problem`
+  std::uint32_t table = 0;          // of a table of pairs its first line, and whom the program numbers so; 0: of none
+  std::uint32_t row = 0, column = 0;
+  bool from_cpu = false;  // the row's end is a CPU
+  bool failed = false;    // the run ended with the error in `problem`
   std::string problem;
 };
 

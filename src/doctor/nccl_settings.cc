@@ -24,6 +24,8 @@ constexpr auto kSettings = std::to_array<NcclSetting>({
      "every device", "ports that are not ACTIVE or neither InfiniBand nor Ethernet, and what is beyond 32 entries",
      "net_ib init (ncclIbInitDevices), misc/utils.cc matchIfList"},
     {"NCCL_IB_DISABLE", "1: no RDMA, sockets instead", "0", "", "net_ib (ncclIbInit: ncclParamIbDisable)"},
+    {"NCCL_NET", "the transport between hosts by name, in any case: IB, Socket, or a plug-in's",
+     "the first that has devices", "", "plugin/net.cc (ncclNetInit: strcasecmp)"},
     {"NCCL_IB_GID_INDEX", "the index of the GID; below 0 NCCL chooses",
      "-1 since 2.21: NCCL chooses a routable RoCE v2 address; 0 before", "",
      "net_ib connect (IbGidIndex, ncclIbGetGidIndex)"},

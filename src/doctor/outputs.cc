@@ -46,6 +46,7 @@ constexpr ReaderOf kReaders[] = {
     {Kind::ethtool, read_ethtool_modes},
     {Kind::ethtool_statistics, read_ethtool_statistics},
     {Kind::mlxlink, read_mlxlink_facts},
+    {Kind::perfquery, read_perfquery},
     {Kind::iblinkinfo, read_iblinkinfo},
     {Kind::ibnetdiscover, read_ibnetdiscover},
     {Kind::hl_smi, read_hl_smi_errors},

@@ -72,6 +72,7 @@ std::string read_ethtool_modes(const topology::Output& output, const Gathered& t
 std::string read_ethtool_statistics(const topology::Output& output, const Gathered& to);
 std::string read_mlxlink_facts(const topology::Output& output, const Gathered& to);
 std::string read_iblinkinfo(const topology::Output& output, const Gathered& to);
+std::string read_perfquery(const topology::Output& output, const Gathered& to);
 std::string read_ibnetdiscover(const topology::Output& output, const Gathered& to);
 std::string read_hl_smi_errors(const topology::Output& output, const Gathered& to);
 std::string read_nccl_log(const topology::Output& output, const Gathered& to);

@@ -5,6 +5,7 @@
 
 #include "doctor/outputs.h"
 #include "topology/assess.h"
+#include "topology/job_variables.h"
 #include "topology/load.h"
 #include "topology/text.h"
 
@@ -152,22 +153,38 @@ std::string read_driver_version(const Output& output, const Gathered& to) {
   return kind + " kernel module";
 }
 
+namespace {
+
+// Variables that every environment has, or that jobs and accelerators have.
+bool is_of_environments(std::string_view name) {
+  constexpr std::string_view kNames[] = {"PATH",     "HOME",    "USER",  "SHELL",       "PWD",        "LANG", "TERM",
+                                         "HOSTNAME", "LOGNAME", "SHLVL", "MASTER_ADDR", "WORLD_SIZE", "RANK"};
+  constexpr std::string_view kBegins[] = {"LD_",   "CUDA",  "NV",    "HSA_",        "HIP_",   "ROC",    "OMPI_",
+                                          "SLURM", "PMIX_", "GLOO_", "TORCH",       "PYTHON", "VLLM_",  "SGLANG_",
+                                          "MLX5_", "IBV_",  "RDMA",  "OMP_",        "MPI",    "I_MPI_", "NVSHMEM_",
+                                          "RCCL_", "HCCL_", "MCCL_", "KUBERNETES_", "XDG_",   "LC_"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
+         std::any_of(std::begin(kBegins), std::end(kBegins), [&](auto one) { return name.starts_with(one); });
+}
+
+}  // namespace
+
 std::string read_variables(const Output& output, const Gathered& to) {
   std::map<std::string, std::string> found;
   std::size_t all = 0;
+  // Words with "=" between them are none, unless a command or a name says that they are.
+  bool known = topology::kind_of_command(output.command) == topology::OutputKind::environment ||
+               output.command.starts_with("export ");
   for (auto line : text::lines(output.text)) {
     line = text::trim(line);
     if (line.starts_with("export ")) line = text::trim(line.substr(7));
     const auto equals = line.find('=');
     if (equals == line.npos) continue;
     ++all;
-    if (!line.starts_with("NCCL_") && !line.starts_with("UCX_")) continue;
-    auto value = line.substr(equals + 1);
-    if (value.size() > 1 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front())
-      value = value.substr(1, value.size() - 2);
-    found[std::string(line.substr(0, equals))] = std::string(value);
+    known = known || is_of_environments(line.substr(0, equals));
+    for (auto& one : topology::job_variables(line)) found[one.name] = one.value;
   }
-  if (all == 0) return {};
+  if (all == 0 || (found.empty() && !known)) return {};
   read_environment(found, output.at(1), to.machine, to.facts);
   return found.empty() ? fmt::format("{} variables, none of NCCL or UCX", all)
                        : fmt::format("{} variable{} of NCCL and UCX", found.size(), found.size() == 1 ? "" : "s");

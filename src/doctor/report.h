@@ -21,6 +21,8 @@ std::string text_of(const Report& report, const render::TextStyle& style, bool a
 std::string line_of(const Report& report);
 // docs/schemas/fairway-doctor.json; unknown is null.
 Result<std::string> json_of(const topology::Machine& machine, const Report& report);
+// The same object where there is no report: the verdict "failed", exit code 3, and why.
+Result<std::string> json_of_failure(const std::string& machine, const std::string& why);
 // One self-contained page: verdict, picture with the faults in colour, findings.
 std::string html_of(const topology::Machine& machine, const Report& report);
 // For node-exporter's textfile collector.

@@ -69,7 +69,21 @@ Result<std::string> json_of(const topology::Machine& machine, const Report& repo
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+Result<std::string> json_of_failure(const std::string& machine, const std::string& why) {
+  Json out{{"format", "fairway-doctor"}, {"version", 2}, {"machine", machine}, {"verdict", "failed"}};
+  out["exit_code"] = 3;
+  out["error"] = why;
+  out["loss_bits_per_second"] = nullptr;
+  for (const auto* name : {"read", "unseen", "coverage", "findings", "not_looked"}) out[name] = Json::array();
+  for (const auto* name : {"rules_looked", "rules_absent"}) out[name] = 0;
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 #else
+
+Result<std::string> json_of_failure(const std::string&, const std::string&) {
+  return Status(ErrorCode::unsupported, "this build has no nlohmann-json, so there is no --json");
+}
 
 Result<std::string> json_of(const topology::Machine&, const Report&) {
   return Status(ErrorCode::unsupported, "this build has no nlohmann-json, so there is no --json");

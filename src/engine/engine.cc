@@ -109,6 +109,18 @@ void Engine::State::close() {
   waiting.ended();
 }
 
+Status Engine::State::wait_untouched(Time deadline) {
+  constexpr Time kLook = kMillisecond;
+  std::atomic<std::uint32_t> nothing{0};
+  for (;;) {
+    const Status status = workers.untouched();
+    const Time now = waiting.now();
+    if (status || now >= deadline)
+      return status.with_context("the engine is closed, and its memory may still be touched: do not reuse it");
+    services.runtime.executor.wait(nothing, 0, std::min(deadline, after(now, kLook)));
+  }
+}
+
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
@@ -212,6 +224,7 @@ Status Engine::deregister(const Region& region, Timeout timeout) {
   if (state.waiting.closed()) {
     if (state.workers.stepped_here() || !state.waiting.wait_for_end(state.waiting.deadline(timeout)))
       return {ErrorCode::not_fenced, "the engine is closing: its regions may be touched until close() has returned"};
+    if (Status status = state.wait_untouched(state.waiting.deadline(timeout)); !status) return status;
     return {ErrorCode::closed, "the engine is closed: nothing touches its regions any more"};
   }
   const auto ending = state.regions.begin_end(region.id);
@@ -221,7 +234,7 @@ Status Engine::deregister(const Region& region, Timeout timeout) {
 }
 Fence Engine::fence_state(const Region& region) const {
   if (state_ == nullptr) return Fence::unknown;
-  if (state_->waiting.ended_already()) return Fence::fenced;
+  if (state_->waiting.ended_already()) return state_->workers.untouched() ? Fence::fenced : Fence::pending;
   const Fence state = state_->regions.fence_state(region.id);
   return state == Fence::registered && state_->waiting.closed() ? Fence::pending : state;  // close() ends them all
 }

@@ -278,7 +278,7 @@ void Peer::remove_window(RegionId window, std::uint32_t slot, std::shared_ptr<vo
   const TransferId waits = slot == kNoSlot ? TransferId{} : table().id(slot);
   worker_.remove_region(
       window, this, [worker = &worker_, window, waits, slot, kept = std::move(kept), id = id()](const Status& status) {
-        if (!status) {  // the receive goes on until nothing can write there any more
+        if (!status && !worker->is_closing()) {  // the receive goes on until nothing can write there any more
           if (Peer* owner = worker->peer_of(id)) owner->remove_window(window, waits ? slot : kNoSlot, kept);
           return;
         }

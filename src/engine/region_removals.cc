@@ -58,8 +58,8 @@ bool RegionRemovals::proceed(const std::function<bool(RegionId)>& in_use) {
   return posted;
 }
 
-void RegionRemovals::end_all() {
-  for (const Removal& removal : std::exchange(all_, {})) removal.done(removal.status);
+void RegionRemovals::end_all(const Status& untouched) {
+  for (const Removal& removal : std::exchange(all_, {})) removal.done(removal.status ? untouched : removal.status);
 }
 
 const RegionRemovals::Removal* RegionRemovals::find(RegionId id) const {

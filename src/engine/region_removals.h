@@ -34,7 +34,7 @@ class RegionRemovals {
   // Continues each removal as far as it can. `in_use`: whether a device copies there for a peer. True: transports were
   // asked to deregister.
   bool proceed(const std::function<bool(RegionId)>& in_use);
-  void end_all();  // the engine closes: every transport is closed
+  void end_all(const Status& untouched);  // the engine closes: every transport is closed
   [[nodiscard]] bool empty() const { return all_.empty(); }
   [[nodiscard]] const Removal* find(RegionId id) const;  // null: none is under way
   [[nodiscard]] bool has_ended(TransferId user, RegionId region) const;

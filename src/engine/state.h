@@ -31,6 +31,7 @@ struct Engine::State {
 
   Status start(const TransportFactory& factory);
   void close();
+  Status wait_untouched(Time deadline);  // once it is closed; not_fenced: the deadline passed
 
   const std::shared_ptr<void> runtime_owner;  // first, so that it goes last
   const EngineOptions options;

@@ -226,6 +226,9 @@ void Worker::handle_rare(std::uint16_t transport, const transport::Event& event)
       if (Peer* peer = peer_by_index(event.peer)) peer->links().on_link_up(transport, event);
       return;
     case EventKind::deregistered: removals_.deregistered(transport, event.value, event.status); return;
+    case EventKind::fenced:
+      if (!event.status) unfenced_ = event.status;
+      break;
     case EventKind::invalidated: mapping_ended(transport, event); return;
     case EventKind::link_down:
       if (event.link.epoch == 0) {

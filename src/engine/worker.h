@@ -111,9 +111,12 @@ class Worker final : public Stepper, public TransferOwner {
   void end_task() { task_->end(); }
   // Every peer down, every transport closed. From the end of that step on commands run on their caller's thread.
   void close();
+  Status untouched();  // once it is closed; not_fenced: by what the engine's memory may still be touched
   [[nodiscard]] bool stepped_here() const {  // by this thread, which is in a callback
     return stepping_.load(std::memory_order_relaxed) == std::this_thread::get_id();
   }
+  // From the beginning of close() on; the owner. What a transport holds then is asked for no more.
+  [[nodiscard]] bool is_closing() const { return closing_; }
   [[nodiscard]] std::uint16_t index() const { return index_; }
   [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const { return transports_; }
   [[nodiscard]] control::Progress progress() const;
@@ -316,6 +319,9 @@ class Worker final : public Stepper, public TransferOwner {
 
   Time now_ = 0;
   bool busy_ = false;
+  Status unfenced_;             // the last epoch of a link that could not be ended; written before closed_
+  std::mutex untouched_mutex_;  // guards what transports are asked once they are closed
+  bool closing_ = false;
   bool shut_ = false;                // shut() has run: no peer is left, no transport is open
   std::atomic<bool> closed_{false};  // no step any more; written under commands_mutex_, at the end of the last step
   SliceTable slices_;

@@ -77,6 +77,13 @@ void Worker::acknowledge() {
   for (int poll = 0; poll < transport::kPollsForAll; ++poll) (void)poll_transports();
 }
 
+Status Worker::untouched() {
+  const std::lock_guard lock(untouched_mutex_);
+  for (const auto& transport : transports_)
+    if (Status status = transport->untouched(); !status) return status;
+  return unfenced_;
+}
+
 void Worker::close() {
   call([](Worker& worker) { worker.shut(); });
 }
@@ -90,6 +97,7 @@ void Worker::drain_transports() {
 
 void Worker::shut() {
   if (shut_) return;
+  closing_ = true;
   drain_transports();
   for (const std::uint32_t slot : std::vector(live_))
     end(*peers_[slot], {ErrorCode::cancelled, "the engine is closing"});
@@ -105,7 +113,7 @@ void Worker::shut() {
   end_all_any({ErrorCode::cancelled, "the engine is closing"});
   reap_peers();
   deliver();
-  removals_.end_all();
+  removals_.end_all(untouched());
   deliver();
   shut_ = true;
 }

@@ -27,7 +27,7 @@ void Worker::stop_users_of(RegionId id) {
 }
 
 void Worker::remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done) {
-  if (shut_) return done({});  // every transport is closed
+  if (shut_) return done(untouched());  // every transport is closed
   RegionRemovals::Removal removal;
   removal.id = id;
   removal.done = std::move(done);

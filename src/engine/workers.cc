@@ -97,6 +97,12 @@ void Workers::close() {
   for (const auto& worker : workers_) worker->close();
 }
 
+Status Workers::untouched() const {
+  for (const auto& worker : workers_)
+    if (Status status = worker->untouched(); !status) return status;
+  return {};
+}
+
 void Workers::end_tasks() {
   for (const auto& worker : workers_) worker->end_task();
 }

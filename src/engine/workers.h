@@ -49,6 +49,7 @@ class Workers final : public CallerStepped {
 
   // ---- the end, in this order; by the thread that closes the engine ----
   void close();                             // every peer down, every transport closed
+  [[nodiscard]] Status untouched() const;   // afterwards, any thread: not_fenced, and by what
   void end_tasks();                         // no thread steps them any more
   [[nodiscard]] bool stepped_here() const;  // one of them by this thread, which is in a callback
   void destroy() { workers_.clear(); }

@@ -170,7 +170,7 @@ struct FileLine {
 };
 std::optional<FileLine> file_line(std::string_view line) {
   line = text::trim(line);
-  if (!line.starts_with("/sys/")) return {};
+  if (!line.starts_with("/sys/") && !is_sysfs_path(line.substr(0, line.find_first_of(" \t")))) return {};
   const auto path_end = std::min(line.find_first_of(" \t"), line.size());
   const auto last = line.substr(0, path_end).rfind('/') + 1;
   const auto colon = line.find(':', last);
@@ -232,6 +232,11 @@ bool read_function_file(const BusId& bus, std::string_view field, std::string_vi
 // The same device has paths in class/ and in devices/.
 bool read_file_line(const FileLine& line, Machine& machine) {
   const auto parts = text::split(line.path, '/');
+  const bool below = !line.path.starts_with('/');  // a folder of /sys
+  if (below && parts.size() > 3 && parts[1] == "ports")
+    return read_port_file(parts[0], line.path.substr(parts[0].size() + 1), line.value, machine);
+  if (const auto bus = BusId::parse(parts[0]); below && bus && parts.size() == 2)
+    return read_function_file(*bus, parts[1], line.value, machine);
   for (std::size_t i = parts.size(); i-- > 2;) {
     const auto& name = parts[i];
     if (name.find_first_of("*?[{") != name.npos) return false;
@@ -253,6 +258,16 @@ bool is_sysfs_file(std::string_view line) {
   return file_line(line).has_value();
 }
 
+bool is_sysfs_path(std::string_view word) {
+  if (word.starts_with("./")) word.remove_prefix(2);
+  const auto parts = text::split(word, '/');
+  if (parts.size() > 3 && !parts[0].empty() && parts[1] == "ports" && text::to_u32(parts[2]))
+    return parts[0].find_first_of(".*?\"'(") == word.npos;
+  constexpr std::string_view kFields[] = {"current_link_", "max_link_", "numa_node", "vendor", "device", "class"};
+  return parts.size() == 2 && parts[0].size() == 12 && BusId::parse(parts[0]) &&
+         std::any_of(std::begin(kFields), std::end(kFields), [&](auto field) { return parts[1].starts_with(field); });
+}
+
 std::size_t read_sysfs_files(const Output& output, Machine& machine) {
   std::size_t read = 0;
   std::vector<std::string_view> values;
@@ -264,7 +279,7 @@ std::size_t read_sysfs_files(const Output& output, Machine& machine) {
   // `cat` of one file, or of several that its command names one by one.
   std::vector<std::string_view> paths;
   for (const auto word : text::words(std::string_view(output.command).substr(0, output.command.find_first_of("|;>")))) {
-    if (word.starts_with("/sys/")) paths.push_back(word);
+    if (word.starts_with("/sys/") || is_sysfs_path(word)) paths.push_back(word);
   }
   for (std::size_t i = 0; i < values.size() && values.size() == paths.size(); ++i) {
     if (read_file_line({paths[i], values[i]}, machine)) ++read;

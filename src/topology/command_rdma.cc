@@ -217,6 +217,21 @@ std::size_t read_ibv_devinfo(std::string_view content, const std::string&, Machi
   return read;
 }
 
+// "    mlx5_0          \t58a2e10300123456"; of `ibstat -l` the names alone.
+std::size_t read_ibv_devices(std::string_view content, const std::string&, Machine& machine) {
+  std::size_t read = 0;
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    if (words.empty() || words.size() > 2 || words[0].starts_with("-") || words[0] == "device") continue;
+    const bool name = std::all_of(words[0].begin(), words[0].end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    });
+    if (!name || (words.size() == 2 && (words[1].size() != 16 || !text::to_hex(words[1])))) continue;
+    if (device_named(machine, text::quote(words[0])) != nullptr) ++read;
+  }
+  return read;
+}
+
 // "mlx5_bond_0 port 1 ==> bond0 (Up)"; with -v "0000:18:00.0 mlx5_0 (MT4129 - ...) ... port 1 (DOWN  ) ==> ens1 (Down)"
 std::size_t read_ibdev2netdev(std::string_view content, const std::string&, Machine& machine) {
   std::size_t read = 0;

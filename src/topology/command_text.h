@@ -36,6 +36,8 @@ bool is_sysfs_link(std::string_view line);
 // that its command or "==> PATH <==" names.
 std::size_t read_sysfs_files(const Output& output, Machine& machine);
 bool is_sysfs_file(std::string_view line);
+// "0000:81:00.0/current_link_width", "mlx5_0/ports/1/rate": below the folder that a shell stood in.
+bool is_sysfs_path(std::string_view word);
 // What "ports/1/rate" of a device holds; false: it is nothing that a machine has.
 bool read_port_file(std::string_view device, std::string_view file, std::string_view value, Machine& machine);
 // `nvidia-smi --query-gpu=index,pci.bus_id --format=csv`
@@ -45,6 +47,7 @@ std::size_t read_ibstat(std::string_view content, const std::string& place, Mach
 std::size_t read_ibstatus(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_rdma_link(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_rdma_statistic(std::string_view content, const std::string& place, Machine& machine);
+std::size_t read_ibv_devices(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_show_gids(std::string_view content, const std::string& place, Machine& machine);
 // `nvidia-smi -q`, `nvidia-smi`, `nvidia-smi nvlink`, `nvidia-smi topo -p2p`, `rocm-smi --showtopo`
 std::size_t read_smi_query(const Output& output, Machine& machine);

@@ -171,6 +171,7 @@ struct PartOf {
 constexpr PartOf kPartReaders[] = {
     {Kind::lspci, read_lspci, "PCI device"},
     {Kind::ibv_devinfo, read_ibv_devinfo, "RDMA device"},
+    {Kind::ibv_devices, read_ibv_devices, "RDMA device"},
     {Kind::ibstat, read_ibstat, "RDMA device"},
     {Kind::ibstatus, read_ibstatus, "port"},
     {Kind::rdma_link, read_rdma_link, "port"},

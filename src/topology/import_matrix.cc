@@ -108,6 +108,8 @@ class MatrixReader {
         }
         break;
       }
+      // "C", "CP" of a capture that ends within them
+      if (i > 0 && i + 1 == words.size() && std::string_view("CPU").starts_with(words[i])) break;
       const auto name = text::quote(words[i]);
       if (std::find(columns_.begin(), columns_.end(), name) != columns_.end()) {
         return error(line, fmt::format("column {} appears twice", name));

@@ -39,6 +39,7 @@ enum class OutputKind : std::uint8_t {
   sysfs_files,
   // RDMA devices
   ibv_devinfo,
+  ibv_devices,
   ibdev2netdev,
   ibstat,
   ibstatus,
@@ -47,6 +48,7 @@ enum class OutputKind : std::uint8_t {
   rdma_statistic,
   mlxconfig,
   mlxlink,
+  perfquery,
   iblinkinfo,
   ibnetdiscover,
   // network

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "topology/command_text.h"
+#include "topology/job_variables.h"
 #include "topology/output.h"
 #include "topology/text.h"
 
@@ -101,6 +103,8 @@ constexpr std::string_view kCommands[] = {"nvidia-smi",
                                           "pssh",
                                           "lstopo-no-graphics"};
 
+constexpr std::size_t kMaxCommand = 4096;
+
 bool is_command(std::string_view words) {
   std::string_view name;
   do {  // "sudo NCCL_DEBUG=INFO all_reduce_perf"
@@ -115,9 +119,13 @@ bool is_command(std::string_view words) {
 // "nvidia-smi topo -m", "ibstat", "./all_reduce_perf -b 8" on a line of its own, without a prompt; no sentence about
 // it.
 bool is_bare_command(std::string_view line) {
-  if (line.empty() || line.front() == ' ' || line.front() == '\t' || line.size() > 200) return false;
-  if (line.back() == '.' || !is_command(line)) return false;
+  if (line.empty() || line.front() == ' ' || line.front() == '\t' || line.back() == '.') return false;
   const auto all = text::words(line);
+  // "mpirun -np 16 -x NCCL_NET=IB ./a.out": what it sets has signs that sentences have too.
+  if (all.size() > 1 && (all[1].starts_with('-') || all[1] == "run") && starts_a_job(line) &&
+      !job_variables(line).empty())
+    return true;
+  if (line.size() > 200 || !is_command(line)) return false;
   // "cat /sys/class/net/eth0/speed", "lspci -vv | grep -E 'LnkSta|LnkCap'"
   if (all.size() > 1 && (all[1].starts_with('/') || (all[1].starts_with('-') && line.find(" | ") != line.npos)))
     return line.find(": ") == line.npos;
@@ -162,7 +170,7 @@ bool is_bare_prompt(std::string_view line) {
 
 std::string_view command_of_line(std::string_view line) {
   const auto trimmed = text::trim(line);
-  if (trimmed.size() > 400) return {};
+  if (trimmed.size() > kMaxCommand) return {};
   if (trimmed.starts_with("$ ")) return text::trim(trimmed.substr(2));
   // "==> /proc/cmdline <==" of head and tail
   if (trimmed.starts_with("==> ") && trimmed.ends_with(" <==")) return trimmed.substr(4, trimmed.size() - 8);
@@ -170,6 +178,18 @@ std::string_view command_of_line(std::string_view line) {
   if (const auto every = trimmed.find("s: "); trimmed.starts_with("Every ") && every < 16) {
     const auto rest = text::trim(trimmed.substr(every + 3));
     return rest.substr(0, rest.find("   "));
+  }
+  // "PS C:\\Users\\me> ssh node1 nvidia-smi", "➜  ~ nvidia-smi" and "❯ nvidia-smi" of zsh
+  if (trimmed.starts_with("PS ") && trimmed.size() > 5 && trimmed[4] == ':') {
+    const auto sign = trimmed.find("> ");
+    if (sign != trimmed.npos) return text::trim(trimmed.substr(sign + 2));
+  }
+  for (const std::string_view sign : {"➜", "❯"}) {
+    if (!trimmed.starts_with(sign)) continue;
+    const auto rest = text::trim(trimmed.substr(sign.size()));
+    if (is_command(rest)) return rest;
+    const auto blank = rest.find(' ');  // behind the folder
+    return blank == rest.npos ? rest : text::trim(rest.substr(blank));
   }
   // "node1$ "
   const auto sign = trimmed.find("$ ");
@@ -205,8 +225,14 @@ OutputKind kind_of_command(std::string_view command) {
   if (has("ulimit")) return OutputKind::ulimit;
   if (has("/proc/cmdline")) return OutputKind::cmdline;
   if (has("/proc/sys/") || has("sysctl")) return OutputKind::sysctl;
+  // "cat 0000:81:00.0/current_link_width" below /sys/bus/pci/devices
+  const auto all = text::words(command);
+  if (std::any_of(all.begin(), all.end(), [](auto word) { return is_sysfs_path(word); }))
+    return OutputKind::sysfs_files;
   if (has("/sys/") && (has("/infiniband/") || has("/net/") || has("/pci/devices/") || has("/devices/pci")))
     return OutputKind::sysfs_files;
+  if (has("ibv_devinfo -l") || has("ibv_devinfo --list") || has("ibstat -l") || has("ibstat --list_of_cas"))
+    return OutputKind::ibv_devices;
   if (has("ethtool -S") || has("ethtool --statistics")) return OutputKind::ethtool_statistics;
   if (has("dmesg") || has("journalctl")) return OutputKind::kernel_log;
   const auto words = text::words(command);

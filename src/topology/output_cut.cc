@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "topology/job_variables.h"
 #include "topology/output.h"
 #include "topology/path_class.h"
 #include "topology/text.h"
@@ -99,7 +100,7 @@ class Cutter {
       whole.text = std::string(content_);
       return std::move(outputs_);
     }
-    for (std::size_t i = 0; i < lines_.size(); ++i) take(i);
+    for (std::size_t i = 0; i < lines_.size(); i = std::max(next_, i + 1)) take(i);
     return finish();
   }
 
@@ -221,12 +222,32 @@ class Cutter {
     if (line.starts_with("==> ")) said_ = true;
     boundary(command, line.starts_with("##") || line.starts_with("- ") || line.starts_with("* ") ||
                           line.starts_with("==") || line.starts_with('`'));
-    if (!command.starts_with("export ")) return;
+    const auto whole = whole_command(command, i);
+    const auto set = job_variables(whole);
+    if (set.empty() && !command.starts_with("export ")) return;
     // What it sets is what it says.
+    said_ = true;
     open(Kind::environment);
     append(*current_, i);
-    outputs_.back().text = std::string(command) + "\n";
+    auto& out = outputs_.back();
+    out.text = set.empty() ? std::string(command) + "\n" : std::string();
+    out.numbers.clear();
+    for (const auto& one : set) out.text += fmt::format("{}='{}'\n", one.name, one.value);
+    out.numbers.assign(std::max<std::size_t>(set.size(), 1), numbers_[i]);
     current_.reset();
+  }
+
+  // With the lines that it goes on in, behind a backslash at each end.
+  std::string whole_command(std::string_view command, std::size_t i) {
+    std::string whole(command);
+    while (whole.ends_with('\\') && i + 1 < lines_.size() && whole.size() < 16 * 1024) {
+      whole.back() = ' ';
+      auto more = text::trim(lines_[++i]);
+      if (more.starts_with("> ")) more.remove_prefix(2);  // the shell's second prompt
+      whole += more;
+      next_ = i + 1;
+    }
+    return whole;
   }
 
   void take_words(std::size_t i, std::string_view line, std::string_view trimmed, bool after_blank) {
@@ -422,6 +443,7 @@ class Cutter {
   std::vector<std::uint32_t> numbers_;     // of the lines in the text
   std::vector<std::uint32_t> line_hosts_;  // of `hosts_`, by the names before lines
   std::vector<std::string> hosts_;
+  std::size_t next_ = 0;  // the line behind a command of several
   std::uint32_t line_host_ = 0;
   std::string host_above_;  // before the lines with names
   std::vector<Output> outputs_;

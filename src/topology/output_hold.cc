@@ -35,8 +35,10 @@ bool may_hold(Kind kind, std::string_view line, bool after_blank) {
     case Kind::sysfs_files:
     case Kind::cmdline:
     case Kind::uname: return false;
+    case Kind::ibv_devices:
     case Kind::rdma_link:
     case Kind::rdma_statistic: return indented;
+    case Kind::perfquery: return line.find(":...") != line.npos || starts("# ");
     // A paste may have lost what stands before its lines.
     case Kind::lspci:
     case Kind::ibstat:

@@ -1,7 +1,9 @@
+// size: one table of what lines of outputs begin with, and the words that tell them
 #include <algorithm>
 #include <array>
 
 #include "topology/command_text.h"
+#include "topology/job_variables.h"
 #include "topology/output.h"
 #include "topology/text.h"
 
@@ -115,16 +117,28 @@ bool is_kernel_setting(std::string_view line) {
                                              [line](std::string_view folder) { return line.starts_with(folder); });
 }
 
-// "NCCL_DEBUG=INFO", "export UCX_TLS=tcp"
+// "NCCL_DEBUG=INFO", "export UCX_TLS=tcp", "NCCL_NET=IB ./all_reduce_perf"; no sentence that begins so.
 bool is_variable_of(std::string_view line, bool any) {
-  if (line.starts_with("export ")) line = text::trim(line.substr(7));
+  for (const std::string_view word : {"export ", "declare -x ", "ENV "}) {
+    if (line.starts_with(word)) line = text::trim(line.substr(word.size()));
+  }
   const auto equals = line.find('=');
   if (equals == line.npos || equals < 2) return false;
   const auto name = line.substr(0, equals);
-  if (!any && !name.starts_with("NCCL_") && !name.starts_with("UCX_") && !name.starts_with("FI_")) return false;
-  return is_upper(name.front()) && std::all_of(name.begin(), name.end(), [](char c) {
-           return is_upper(c) || is_lower(c) || is_digit(c) || c == '_';
-         });
+  const bool is_name = is_upper(name.front()) && std::all_of(name.begin(), name.end(), [](char c) {
+                         return is_upper(c) || is_lower(c) || is_digit(c) || c == '_';
+                       });
+  if (!is_name) return false;
+  if (!name.starts_with("NCCL_") && !name.starts_with("UCX_") && !name.starts_with("FI_")) return any;
+  auto rest = line;
+  while (!rest.empty() && first_word(rest).find('=') != rest.npos) {  // past the assignments, and quoted blanks
+    const auto word = first_word(rest);
+    const auto quote = word.find_first_of("\"'");
+    const auto close = quote == word.npos ? rest.npos : rest.find(word[quote], quote + 1);
+    rest = text::trim(rest.substr(close == rest.npos ? word.size() : close + 1));
+  }
+  return rest.empty() || rest.front() == '#' || rest.front() == ';' || rest.front() == '&' || rest.front() == '\\' ||
+         starts_a_job(rest);
 }
 
 // The kernel's options on one line.
@@ -295,9 +309,12 @@ OutputKind kind_by_words(std::string_view line) {
     return OutputKind::iblinkinfo;
   if (is_ibnetdiscover_line(line)) return OutputKind::ibnetdiscover;
   if (has(line, " -> ") && is_sysfs_link(line)) return OutputKind::sysfs_links;
-  if (line.starts_with("/sys/") && is_sysfs_file(line)) return OutputKind::sysfs_files;
+  if (is_sysfs_file(line)) return OutputKind::sysfs_files;
   if (has(line, " ==> ") && has(line, " port ")) return OutputKind::ibdev2netdev;
-  if ((has(line, "pci.bus_id") || has(line, "pcie.link.")) && has(line, ",")) return OutputKind::gpu_query;
+  if ((has(line, "pci.bus_id") || has(line, "pcie.link.")) && has(line, ",") && !has(line, "--query"))
+    return OutputKind::gpu_query;
+  if (line.starts_with("# Port ") && has(line, "counters: ")) return OutputKind::perfquery;
+  if (line.starts_with("device ") && line.ends_with("node GUID")) return OutputKind::ibv_devices;
   if (has(line, "algbw") && has(line, "busbw")) return OutputKind::nccl_tests;
   if (has(line, "(UUID: GPU-")) return OutputKind::nvlink;
   if (line.starts_with("available: ") && has(line, " nodes (")) return OutputKind::numactl;
@@ -390,6 +407,7 @@ bool is_failure(std::string_view line) {
                                          "ibpanic: ",
                                          "pcilib: Cannot",
                                          "Cannot find any working access method",
+                                         "fi_getinfo: -",
                                          "Failed to open",
                                          "No AIPs found",
                                          "Error: No device",

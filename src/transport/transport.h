@@ -138,7 +138,9 @@ class Transport {
 
   virtual void fence(LinkId link) = 0;      // -> failed for each slice, then fenced; may take other links down with it
   virtual void reconnect(LinkId link) = 0;  // tries a fenced link again -> link_up with a higher epoch, or retry_failed
-  virtual void close() = 0;                 // disconnects all; nothing touches any region afterwards
+  virtual void close() = 0;                 // disconnects all; nothing touches any region once untouched() is ok
+  // After close(), one thread at a time: not_fenced, and by what, while a peer may still touch memory of this side.
+  virtual Status untouched() { return {}; }
 
  protected:
   explicit Transport(std::string name) : name_(std::move(name)) {}

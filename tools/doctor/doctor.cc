@@ -23,7 +23,7 @@ std::map<std::string, std::string> job_environment() {
   for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
     const std::string_view entry = *at;
     const auto equals = entry.find('=');
-    if (equals != entry.npos && entry.starts_with("NCCL_"))
+    if (equals != entry.npos && (entry.starts_with("NCCL_") || entry.starts_with("UCX_")))
       out[std::string(entry.substr(0, equals))] = std::string(entry.substr(equals + 1));
   }
   return out;
@@ -106,6 +106,10 @@ class Doctor {
   // The doctor itself failed: neither ok nor degraded.
   [[nodiscard]] Exit unable(const Status& status) const {
     tool_.fail(status);
+    if (options_.json) {
+      const auto name = options_.from.empty() ? std::string("this machine") : options_.from;
+      if (const auto text = doctor::json_of_failure(name, status.message())) (void)tool_.print(*text);
+    }
     return Exit::not_looked;
   }
 

@@ -188,9 +188,56 @@ void no_near_nic(const RuleInput& input, RuleResult& result) {
   result.add(std::move(finding));
 }
 
+// Of a table that a program printed, a few pairs far below others that are alike; false: no table is large enough.
+// GPUs that are joined in several ways have rates of several kinds, and no outliers.
+bool slow_cells(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  std::map<std::uint32_t, std::vector<const Measurement*>> tables;
+  for (const auto& row : input.measured) {
+    if (row.table != 0 && !row.failed) tables[row.table].push_back(&row);
+  }
+  bool any = false;
+  for (auto& [line, rows] : tables) {
+    if (rows.size() < 4) continue;
+    any = true;
+    std::sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) { return a->gbps < b->gbps; });
+    const double median = rows[rows.size() / 2]->gbps;
+    const auto alike =
+        std::find_if(rows.begin(), rows.end(), [&](const auto* row) { return row->gbps >= 0.7 * median; });
+    const auto slow = static_cast<std::size_t>(alike - rows.begin());
+    if (slow == 0 || slow * 4 > rows.size() || (*alike)->gbps < 0.8 * median || rows.back()->gbps > 1.25 * median)
+      continue;
+    const auto name = [](const Measurement& row) {
+      return fmt::format("{}{} {} GPU{}", row.from_cpu ? "CPU" : "GPU", row.row, row.both_ways ? "<->" : "and",
+                         row.column);
+    };
+    Finding finding;
+    finding.title = fmt::format("{}{} reach {:.0f} Gb/s, other pairs {:.0f}", name(*rows[0]),
+                                slow > 1 ? fmt::format(" ({} cells of the table)", slow) : "", rows[0]->gbps, median);
+    finding.path = name(*rows[0]);
+    set_measured(finding, rows[0]->gbps, median);
+    for (std::size_t i = 0; i < slow; ++i) {
+      if (i < 4)
+        finding.evidence.push_back({fmt::format("{}: {:.1f} Gb/s", name(*rows[i]), rows[i]->gbps),
+                                    fmt::format("{} ({})", rows[i]->where, rows[i]->program)});
+      for (const auto number : {rows[i]->row, rows[i]->column}) {
+        const auto gpu = topology::find_gpu(machine, number);
+        if (gpu && (number != rows[i]->row || !rows[i]->from_cpu) &&
+            std::find(finding.devices.begin(), finding.devices.end(), gpu_ref(gpu.index)) == finding.devices.end())
+          finding.devices.push_back(gpu_ref(gpu.index));
+      }
+    }
+    finding.advice = "Compare link width, NVLinks and root ports of both; measure again with nothing else running.";
+    finding.fix = {"nvidia-smi nvlink -s; nvidia-smi topo -m    # are they joined as the others are?"};
+    result.add(std::move(finding));
+  }
+  return any;
+}
+
 void unequal_pairs(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  if (machine.gpus.empty()) return result.not_applicable();
+  const bool tables = slow_cells(input, result);
+  if (machine.gpus.empty() && !tables) return result.not_applicable();
   struct Key {
     PathKind kind;
     std::uint32_t nic;
@@ -210,6 +257,7 @@ void unequal_pairs(const RuleInput& input, RuleResult& result) {
     const auto kind = kind_of(machine, *gpu, *nic);
     if (kind != PathKind::unknown) classes[{kind, *nic, row.qps, row.bytes, row.both_ways}].push_back(&row);
   }
+  if (classes.empty() && tables) return;
   if (classes.empty()) return result.lacks("no measured rows between GPUs and NICs (--measured)");
   const auto enough = [](const auto& one) { return one.second.size() >= 3; };
   if (std::none_of(classes.begin(), classes.end(), enough))
@@ -296,7 +344,8 @@ constexpr Rule kRules[] = {
      "Relay by NVLink over a GPU with a near NIC.", "a recorded A100 server", no_near_nic},
     {"unequal-pairs", Family::placement, "One pair is slower than others of its class",
      "195, 179 and 176 Gb/s on one machine; 171 against 132.",
-     "A measured pair below 0.9 of the median of its class over the same NIC; at least three pairs.",
+     "A measured pair below 0.9 of the median of its class over the same NIC; at least three pairs. Of a table of "
+     "nvbandwidth or p2pBandwidthLatencyTest up to a quarter of its cells, where the others are alike.",
      "Check its root port and its uplink.", "an 8x H20 server; uccl#377", unequal_pairs},
     {"shared-uplink", Family::placement, "NICs share a PCIe uplink that carries less than their ports",
      "Computed from the rates of the ports and of the link.",

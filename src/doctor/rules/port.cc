@@ -190,11 +190,41 @@ void wire_errors(const RuleInput& input, RuleResult& result) {
         result);
 }
 
+// The same of what perfquery prints of a port, of this host's or a switch's.
+void queried_errors(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  for (const auto& [name, seen] : input.facts.below("perfquery")) {
+    const auto dot = name.rfind('.');
+    const auto whose = name.substr(0, dot);
+    const auto counter = name.substr(dot + 1);
+    const auto value = topology::text::to_unsigned(seen->value).value_or(0);
+    // Every port of healthy servers has some from when its link came up.
+    if (value == 0 || counter == "port_rcv_errors" || counter == "excessive_buffer_overrun_errors" ||
+        counter == "port_rcv_switch_relay_errors")
+      continue;
+    Finding finding;
+    finding.title = fmt::format("{}: {} is {}", whose, counter, value);
+    finding.level = Level::note;
+    finding.path = whose;
+    finding.cause = "errors " + whose;
+    for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
+      if (machine.nics[nic].name == whose) finding.devices = {nic_ref(nic)};
+    }
+    finding.evidence = {
+        {fmt::format("{} = {}: {}", counter, value, topology::meaning_of_counter(counter)), seen->where}};
+    finding.fix = {"perfquery -R; sleep 600; perfquery    # does it grow?"};
+    finding.advice = "Check cable and transceiver; the other end has the same counters.";
+    result.add(std::move(finding));
+  }
+}
+
 void port_errors(const RuleInput& input, RuleResult& result) {
-  if (rail_ports(input.machine()).empty() && interfaces_with_statistics(input.facts).empty())
+  if (rail_ports(input.machine()).empty() && interfaces_with_statistics(input.facts).empty() &&
+      input.facts.below("perfquery").empty())
     return result.not_applicable();
   flapping(input, result);
   wire_errors(input, result);
+  queried_errors(input, result);
 }
 
 void idle_nics(const RuleInput& input, RuleResult& result) {

@@ -1,3 +1,4 @@
+// size: all rules on one job's environment
 #include <algorithm>
 #include <set>
 
@@ -296,16 +297,39 @@ bool is_ucx_rdma(std::string_view word) {
          word.starts_with("ud") || word.starts_with("gga") || word.starts_with('\\');
 }
 
+// Whether a plug-in moves the job's bytes: NCCL_IB_DISABLE is of NCCL's own transport alone. EFA has no connections as
+// that needs, so jobs there always use one.
+bool has_plugin(const RuleInput& input) {
+  const auto net = text::lower(input.facts.text("env.NCCL_NET"));
+  const auto plugin = input.facts.text("env.NCCL_NET_PLUGIN");
+  if ((!net.empty() && net != "ib" && net != "socket") || (!plugin.empty() && plugin != "none")) return true;
+  const auto& machine = input.machine();
+  const auto nics = rails(machine);
+  return std::all_of(nics.begin(), nics.end(), [&](auto nic) {
+    const auto& name = machine.nics[nic].name;
+    return name.starts_with("rdmap") || name.starts_with("efa_");
+  });
+}
+
 void rdma_disabled(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   if (rails(machine).empty()) return result.not_applicable();
   if (input.facts.find("ucx.transports") == nullptr && !environment_known(input, result)) return;
   std::vector<Finding> found;
-  if (const auto* set = input.facts.find("env.NCCL_IB_DISABLE"); set != nullptr && nccl_number(set->value) != 0) {
+  if (const auto* set = input.facts.find("env.NCCL_IB_DISABLE");
+      set != nullptr && nccl_number(set->value) != 0 && !has_plugin(input)) {
     Finding finding;
     finding.title = fmt::format("NCCL_IB_DISABLE={}: NCCL uses sockets, not the RDMA devices", set->value);
     finding.evidence = {variable("NCCL_IB_DISABLE", *set)};
     finding.fix = {"unset NCCL_IB_DISABLE"};
+    found.push_back(std::move(finding));
+  }
+  // NCCL compares without case; other names are plug-ins'.
+  if (const auto* set = input.facts.find("env.NCCL_NET"); set != nullptr && text::lower(set->value) == "socket") {
+    Finding finding;
+    finding.title = fmt::format("NCCL_NET={}: NCCL uses sockets, not the RDMA devices", set->value);
+    finding.evidence = {variable("NCCL_NET", *set)};
+    finding.fix = {"unset NCCL_NET"};
     found.push_back(std::move(finding));
   }
   if (const auto* set = input.facts.find("env.UCX_TLS"); set != nullptr) {
@@ -383,7 +407,8 @@ constexpr Rule kRules[] = {
      "that they name is here and up, else a note.",
      "Name what is here, or unset it.", "nixl#1614, sglang#28737", names_nothing},
     {"rdma-disabled", Family::settings, "A job's setting turns RDMA off on a machine that has it",
-     "All bytes go by TCP, through host memory.", "NCCL_IB_DISABLE; UCX_TLS without a transport over RDMA.",
+     "All bytes go by TCP, through host memory.",
+     "NCCL_IB_DISABLE, unless a plug-in moves the bytes; NCCL_NET=Socket; UCX_TLS without a transport over RDMA.",
      "Unset it.", "nixl#1614; NCCL's documentation", rdma_disabled},
     {"cross-nic", Family::settings, "NCCL_CROSS_NIC=1 joins rails that may not be joined",
      "Connections between rails fail on a rail-only network, and cross the spine on a rail-optimised one.",

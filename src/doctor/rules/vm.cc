@@ -62,11 +62,10 @@ bool ordering_by_rows(const RuleInput& input, RuleResult& result) {
   const Measurement* worst = nullptr;
   const Measurement* beside = nullptr;
   for (const auto& gpu_row : input.measured) {
-    if (gpu_row.failed || !gpu_row.gpu_memory || gpu_row.relaxed.value_or(false)) continue;
+    if (gpu_row.failed || !gpu_row.gpu_memory || gpu_row.relaxed.value_or(false) || gpu_row.device.empty()) continue;
     for (const auto& host_row : input.measured) {
       if (host_row.failed || host_row.gpu_memory || host_row.operation == Operation::copy) continue;
-      if (host_row.device != gpu_row.device || host_row.device.empty() || host_row.both_ways != gpu_row.both_ways)
-        continue;
+      if (host_row.device != gpu_row.device || host_row.both_ways != gpu_row.both_ways) continue;
       compared = true;
       if (gpu_row.gbps >= kClearlySlower * host_row.gbps) continue;
       const auto gpu = gpu_of(gpu_row);

@@ -10,9 +10,10 @@
 namespace fairway::engine {
 namespace {
 
-// Ranges that nobody named: counters and events of these ride in the immediate of their write (armed_events.h), and
-// communicators take theirs above.
+// Ranges that nobody named: counters and events of these ride in the immediate of their write (armed_events.h).
 constexpr std::uint32_t kFirst = 0x2000'0000, kEnd = 0x4000'0000;
+// Of those above, communicators take what they need (collectives/counter_range.h), and read no space's counters.
+constexpr std::uint32_t kCommunicatorsEnd = 0x8000'0000;
 constexpr std::uint64_t kImmediates = std::uint64_t{1} << 32;
 
 std::string words(std::uint64_t first, std::uint64_t last) {
@@ -41,6 +42,11 @@ Result<CounterSpace> CounterSpaces::make(std::uint32_t count, std::optional<std:
   const std::lock_guard lock(mutex_);
   if (given) {
     const std::uint64_t last = *given + std::uint64_t{count} - 1;
+    if (*given < kCommunicatorsEnd && last >= kEnd)
+      return Status(ErrorCode::already_exists, "immediates " + words(*given, last) +
+                                                   " overlap those of communicators, " +
+                                                   words(kEnd, kCommunicatorsEnd - std::uint64_t{1}) +
+                                                   ": choose others, or let make_counters() choose");
     if (const Space* const other = overlaps(*given, last))
       return Status(ErrorCode::already_exists,
                     "immediates " + words(*given, last) + " overlap a counter space of this engine, " +

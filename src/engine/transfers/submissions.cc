@@ -244,13 +244,17 @@ Status Submissions::wait_queue(QueueId id, Timeout timeout) {
     if (queue == nullptr || !queue->is(id.generation))
       return {ErrorCode::not_found, "no such completion queue, or it has ended"};
     const std::uint32_t seen = queue->told().load(std::memory_order_acquire);
+    const bool ended = waiting_.ended_already();  // before that close() completes what is in flight
     if (!queue->empty()) return {};
-    if (waiting_.closed()) return {ErrorCode::closed, "the engine is closed"};
+    if (ended) return {ErrorCode::closed, "the engine is closed"};
     if (waiting_.now() >= until) {
       waiting_.found_nothing();
       return {ErrorCode::timed_out, "no completion came to the queue in time"};
     }
-    waiting_.wait(queue->told(), seen, until);
+    if (waiting_.closed())
+      (void)waiting_.wait_for_end(until);
+    else
+      waiting_.wait(queue->told(), seen, until);
   }
 }
 

@@ -136,11 +136,7 @@ void HostTransport::poll_connections(Time now) {
     poll_connection(links_[i], now);
     timer_ = std::min(timer_, links_[i].deadline);
   }
-  std::erase_if(retired_, [](auto& retired) {
-    Pair& pair = *retired.pair;
-    pair.gone = pair.gone || (pair.process && pair.process.ended());
-    return retired.mark.over(pair) && !pair.holds_any();
-  });
+  forget_retired();
 }
 
 void HostTransport::poll_connection(Link& link, Time now) {

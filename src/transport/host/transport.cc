@@ -30,12 +30,12 @@ Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   return can;
 }
 
+}  // namespace
+
 // Waits longer the longer it has taken already.
-Time next_touch_check(Time since, Time now) {
+Time HostTransport::next_touch_check(Time since, Time now) {
   return after(now, std::clamp((now - since) / 4, kFirstTouchCheck, kLastTouchCheck));
 }
-
-}  // namespace
 
 HostTransport::HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover)
     : Transport(options.name),
@@ -284,14 +284,8 @@ void HostTransport::close() {
   for (const auto& [index, peer] : peers_) all.push_back(index);
   for (const PeerIndex index : all) disconnect(index);
   await_copies();
-  await_holders(after(runtime_.clock.now(), kGiveBackTimeout));
-  // A touch lasts microseconds. A peer that was stopped in the middle of one may still finish it later; that cannot be
-  // prevented, and waiting longer would hang.
-  const Time until = after(runtime_.clock.now(), 10 * kMillisecond);
-  for (WatchedPair& retired : retired_)
-    while (!retired.mark.over(*retired.pair) && runtime_.clock.now() < until) {
-    }
-  retired_.clear();
+  // A peer may be stopped, or have queued copies that wait for its program: then untouched() says so.
+  await_retired(after(runtime_.clock.now(), kGiveBackTimeout));
   if (mover_) mover_->close();
   finish_deregistrations();
   closed_ = true;

@@ -67,6 +67,7 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   Reach reach(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) override;
   bool prepare_sleep() override;
   void close() override;
+  Status untouched() override;
 
   GpuAccess* gpu() override { return this; }
 
@@ -210,7 +211,8 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   bool viewed_here(std::uint64_t local_handle) const;
   void recall(WatchedPair& mark, std::uint64_t handle);
   void keep_while_touched(PeerIndex peer, const std::shared_ptr<Pair>& pair);
-  void await_holders(Time until);
+  void forget_retired();
+  void await_retired(Time until);
 
   // awake.cc
   void wake_links(Time now);
@@ -218,6 +220,7 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   [[nodiscard]] bool is_touched(const Imports::Entry& import);
 
   // transport.cc
+  static Time next_touch_check(Time since, Time now);
   Link* find(LinkId id);
   void finish_fence(Link& link);
   void finish_deregistrations();
@@ -235,7 +238,7 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
   std::vector<std::uint32_t> up_;     // slots of links with a lane
-  std::vector<WatchedPair> retired_;  // of disconnected peers that still access memory
+  std::vector<WatchedPair> retired_;  // of disconnected peers that still access memory; also once closed
   std::vector<ActiveView> views_;
   std::uint64_t next_view_ = 1;
   std::vector<Deregistration> deregistrations_;

@@ -212,17 +212,34 @@ void HostTransport::keep_while_touched(PeerIndex peer, const std::shared_ptr<Pai
   if (!mark.over(*pair) || pair->holds_any()) retired_.push_back({pair, mark, peer});
 }
 
-// Waits until peers have given back their views of this side's memory.
-void HostTransport::await_holders(Time until) {
-  const auto held = [this] {
-    return std::any_of(retired_.begin(), retired_.end(), [](WatchedPair& retired) {
-      retired.pair->gone = retired.pair->gone || (retired.pair->process && retired.pair->process.ended());
-      return retired.pair->holds_any();
-    });
-  };
+// Those that touch this side's memory no more.
+void HostTransport::forget_retired() {
+  std::erase_if(retired_, [](WatchedPair& retired) {
+    Pair& pair = *retired.pair;
+    pair.gone = pair.gone || (pair.process && pair.process.ended());
+    return retired.mark.over(pair) && !pair.holds_any();
+  });
+}
+
+// Until peers have given back their views of this side's memory, and what they copy there is over.
+void HostTransport::await_retired(Time until) {
+  const Time since = runtime_.clock.now();
   std::atomic<std::uint32_t> nothing{0};
-  while (held() && runtime_.clock.now() < until)
-    runtime_.executor.wait(nothing, 0, after(runtime_.clock.now(), kMillisecond));
+  for (;;) {
+    forget_retired();
+    const Time now = runtime_.clock.now();
+    if (retired_.empty() || now >= until) return;
+    runtime_.executor.wait(nothing, 0, std::min(until, next_touch_check(since, now)));
+  }
+}
+
+Status HostTransport::untouched() {
+  forget_retired();
+  if (retired_.empty()) return {};
+  const bool held = std::ranges::any_of(retired_, [](const WatchedPair& each) { return each.pair->holds_any(); });
+  return {ErrorCode::not_fenced, name() + (held ? ": a peer has mapped memory of this engine and not let go of it"
+                                                : ": a peer has queued copies that may still be ahead, or is stopped "
+                                                  "in the middle of one")};
 }
 
 }  // namespace fairway::transport::host

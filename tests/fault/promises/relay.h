@@ -46,6 +46,7 @@ class Relay : public transport::Transport, public transport::FlushesWrites {
   Status attach(Task& task) override { return below_->attach(task); }
   bool prepare_sleep() override { return below_->prepare_sleep(); }
   void close() override { below_->close(); }
+  Status untouched() override { return below_->untouched(); }
 
  protected:
   std::unique_ptr<transport::Transport> below_;

@@ -4,6 +4,12 @@
 
 #include "fairway/loopback.h"
 
+#include "engine/open.h"
+#include "support/alone.h"
+#include "support/verbs/nic.h"
+#include "sys/system_runtime.h"
+#include "transport/verbs/verbs.h"
+
 namespace fairway::threads {
 namespace {
 
@@ -30,6 +36,19 @@ class Steps {
   std::thread thread_;  // uses what stands before it
 };
 
+// An engine on a NIC that stands in for a real one.
+Result<Engine> open_on_nic(const EngineOptions& options, const char* nic) {
+  static const auto library = support::nic::library();
+  static sys::SystemRuntime system;
+  static Runtime runtime = system.runtime();
+  return EngineAccess::open(options, runtime, [nic](transport::RegionTable& regions, Runtime& on) {
+    transport::VerbsOptions verbs;
+    verbs.rdma.devices = {nic};
+    verbs.library = library;
+    return support::alone(transport::open_verbs_transport(regions, on, verbs));
+  });
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Pair>> Pair::open(const std::string& transport, Progress progress) {
@@ -39,10 +58,12 @@ Result<std::shared_ptr<Pair>> Pair::open(const std::string& transport, Progress 
   if (transport == "loopback") options.loopback = make_loopback();
   options.max_transfers = kTransfers;
   options.max_regions = 64;
+  options.providers = {"tcp"};  // of fabric
   for (Side& side : pair->sides) {
     options.name = &side == &pair->sides[0] ? "first" : "second";
     options.progress = &side == &pair->sides[0] ? progress : Progress::threads;
-    auto engine = Engine::open(options);
+    auto engine =
+        transport == "verbs" ? open_on_nic(options, &side == &pair->sides[0] ? "nic0" : "nic1") : Engine::open(options);
     if (!engine) return engine.status();
     side.engine = std::make_unique<Engine>(std::move(*engine));
     side.memory.resize(kAreas * kArea + kThreads * kPlaces * kPlace);

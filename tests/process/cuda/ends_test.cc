@@ -110,6 +110,26 @@ TEST_F(CudaEnds, APeerThatDiesBeforeAnEventHoldsUpNobodyElse) {
   gpus_->driver()->cuEventDestroy_v2(event);
 }
 
+TEST_F(CudaEnds, AClosedOwnerIsNotFencedWhileAPeersCopyIsAhead) {
+  ASSERT_NO_FATAL_FAILURE(meet());
+  const Region from = registered(kBytes, 0);
+  gpus_->write(places_.back(), patterns(1, kBytes), 0);
+  const sys::cuda::Event event = held_event();
+  RequestOptions options;
+  options.start_after = event;
+  const auto waits = engine_->write(peer_, Extent{{from.id, 0, kBytes}, {remote_.id, 0}}, options);
+  ASSERT_TRUE(waits) << waits.status().to_string();
+  EXPECT_EQ(engine_->wait(*waits, std::chrono::milliseconds(50)).status().code(), ErrorCode::timed_out);
+  EXPECT_EQ(ask("close"), "closed");
+  EXPECT_EQ(ask("state"), "pending");
+  EXPECT_NE(ask("deregister 0").find("not_fenced"), std::string::npos) << "a device has yet to write there";
+  EXPECT_EQ(ask("back " + std::to_string(kBytes)), "something else");
+  open_gate();
+  EXPECT_NE(ask("deregister 20000").find("nothing touches its regions"), std::string::npos);
+  EXPECT_EQ(ask("state"), "fenced");
+  gpus_->driver()->cuEventDestroy_v2(event);
+}
+
 TEST_F(CudaEnds, WhileAKernelHoldsUpWhatIsClosedANewPathOpens) {
   ASSERT_NO_FATAL_FAILURE(meet());
   const auto hold = standin<Hold>("fairway_standin_hold_closings");

@@ -22,6 +22,7 @@ inline constexpr std::uint64_t kSignal = kBytes - 64;  // where it lies in the c
 //   back <length>     reads so many bytes of its own, and says whether they are pattern 1
 //   word              the signal's value
 //   close             closes its engine
+//   state             whether the memory is fenced: "fenced", "pending", or "something else"
 inline void obey(ChildProcess::Line& line, const std::string& kind, const std::vector<std::string>& transports) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   DeviceMemory gpus;
@@ -54,6 +55,9 @@ inline void obey(ChildProcess::Line& line, const std::string& kind, const std::v
     } else if (what == "close") {
       engine->close();
       line.write("closed");
+    } else if (what == "state") {
+      const Fence state = engine->fence_state(*memory);
+      line.write(state == Fence::fenced ? "fenced" : state == Fence::pending ? "pending" : "something else");
     }
   }
 }

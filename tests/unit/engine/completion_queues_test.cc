@@ -206,6 +206,25 @@ TEST_P(Queues, CloseCompletesWhatNamesThemAndEndsTheirWaits) {
   EXPECT_EQ(left_->make_queue(8).status().code(), ErrorCode::closed);
 }
 
+// Whoever asks again and again, from before close() on: with `closed` all has come.
+TEST_P(Queues, SayClosedOnlyOnceTheirLastCompletionHasCome) {
+  const QueueId queue = *left_->make_queue(1);
+  ASSERT_TRUE(left_->receive(right_peer_, 77, {near_region_.id, 0, 8}, to(queue)));
+  std::atomic<bool> asks{false};
+  std::thread waiter([&] {
+    Status status;
+    do {
+      status = left_->wait(queue, Timeout(0));
+      asks = true;
+    } while (status.code() == ErrorCode::timed_out);
+    std::array<Completion, 1> last;
+    EXPECT_EQ(left_->poll(queue, last), 1u) << status.to_string();
+  });
+  while (!asks) std::this_thread::yield();
+  left_->close();
+  waiter.join();
+}
+
 INSTANTIATE_TEST_SUITE_P(Progress, Queues, testing::Values(Progress::threads, Progress::caller));
 
 }  // namespace

@@ -126,6 +126,18 @@ TEST_P(Spaces, TheirEventsAndCountsAreTheirOwnersAlone) {
   EXPECT_EQ(right_->wait_notification(a.id, Timeout(0)).code(), ErrorCode::timed_out);
 }
 
+// A communicator counts in a range of its own choice, of which an engine knows nothing before it counts.
+TEST_P(Spaces, TakeNothingOfWhatCommunicatorsTake) {
+  constexpr std::uint32_t kFirst = 0x4000'0000, kEnd = 0x8000'0000;
+  for (const std::uint32_t first : {kFirst - 3, kFirst, kEnd - 1}) {
+    const Status refused = right_->make_counters(4, first).status();
+    EXPECT_EQ(refused.code(), ErrorCode::already_exists) << first;
+    EXPECT_NE(refused.message().find("communicators"), std::string::npos) << refused.to_string();
+  }
+  EXPECT_TRUE(right_->make_counters(4, kFirst - 4));
+  EXPECT_TRUE(right_->make_counters(4, kEnd));
+}
+
 // Of the 64 that a peer has, at least 33 are there again at any time once all is polled.
 TEST_P(Spaces, CreditsComeBackFromASpaceWhetherItIsPolledOrReleased) {
   std::array<Notification, 16> got;

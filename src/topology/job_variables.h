@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fairway::topology {
+
+struct JobVariable {
+  std::string name, value;
+};
+
+// The variables of NCCL, UCX and libfabric that a line of a shell, or of a launcher, sets for a job: "NCCL_DEBUG=INFO",
+// "export UCX_TLS=rc", "mpirun -x NCCL_IB_HCA=mlx5_0 ./a.out", "docker run -e NCCL_NET=IB".
+std::vector<JobVariable> job_variables(std::string_view line);
+
+// Whether words begin with a command that programs of jobs are started by, or with a program's path.
+bool starts_a_job(std::string_view words);
+
+}  // namespace fairway::topology
