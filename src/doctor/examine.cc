@@ -66,7 +66,7 @@ std::vector<const Rule*> all_rules() {
   for (const auto family :
        {port_rules(), wire_rules(), nic_rules(), bond_rules(), pcie_rules(), iommu_rules(), registration_rules(),
         vm_rules(), placement_rules(), roce_rules(), settings_rules(), nvlink_rules(), lost_rules(), gpu_rules(),
-        logs_rules(), cpu_rules(), file_rules(), measured_rules()}) {
+        logs_rules(), cpu_rules(), file_rules(), way_rules(), measured_rules()}) {
     for (const auto& rule : family) out.push_back(&rule);
   }
   return out;

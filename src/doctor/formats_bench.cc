@@ -22,6 +22,16 @@ std::string field(const Fields& fields, std::string_view name) {
   return {};
 }
 
+// N of "tcp: by sockets..., in segments of N bytes, since the way swallowed longer ones"; 0: the path's description
+// does not say that.
+std::uint32_t segments_of(std::string_view description) {
+  constexpr std::string_view kBefore = "in segments of ", kAfter = " bytes, since the way swallowed longer ones";
+  const auto after = description.find(kAfter);
+  const auto before = description.substr(0, after).rfind(kBefore);
+  if (after == description.npos || before == description.npos) return 0;
+  return text::to_u32(description.substr(before + kBefore.size(), after - before - kBefore.size())).value_or(0);
+}
+
 // "gpu:0" is that GPU's memory, "host" that of the NUMA node near the GPU at the other end.
 std::optional<predict::Endpoint> memory_of(const topology::Machine& machine, const std::string& name,
                                            const std::string& other) {
@@ -117,7 +127,10 @@ Result<std::vector<Measurement>> read_bench(const topology::Machine& machine, st
       Fields fields;
       for (std::size_t i = 0; i < cells.size() && i < header.size(); ++i)
         fields.emplace_back(header[i], std::string(text::trim(cells[i])));
-      if (auto row = row_of(machine, fields, fmt::format("{}:{}", name, number))) rows.push_back(std::move(*row));
+      if (auto row = row_of(machine, fields, fmt::format("{}:{}", name, number))) {
+        row->segment_bytes = segments_of(line);
+        rows.push_back(std::move(*row));
+      }
     }
     return rows;
   }
@@ -136,7 +149,10 @@ Result<std::vector<Measurement>> read_bench(const topology::Machine& machine, st
     Fields fields;
     for (const auto& [key, value] : one.items())
       fields.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
-    if (auto row = row_of(machine, fields, fmt::format("{} row {}", name, number))) rows.push_back(std::move(*row));
+    if (auto row = row_of(machine, fields, fmt::format("{} row {}", name, number))) {
+      row->segment_bytes = segments_of(field(fields, "path_description"));
+      rows.push_back(std::move(*row));
+    }
   }
   return rows;
 #else

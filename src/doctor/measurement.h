@@ -29,10 +29,11 @@ struct Measurement {
   std::uint64_t bytes = 0;      // of a message; 0: unknown
   std::uint32_t qps = 1;
   std::uint32_t mtu = 0;
-  bool both_ways = false;      // bytes went the other way at the same time
-  double gbps = 0;             // Gb/s of payload, one way
-  std::uint32_t max_read = 0;  // outstanding reads of a queue pair; 0: unknown
-  std::uint32_t table = 0;     // of a table of pairs its first line, and whom the program numbers so; 0: of none
+  bool both_ways = false;           // bytes went the other way at the same time
+  double gbps = 0;                  // Gb/s of payload, one way
+  std::uint32_t segment_bytes = 0;  // of a TCP path that swallowed longer ones; 0: it did not
+  std::uint32_t max_read = 0;       // outstanding reads of a queue pair; 0: unknown
+  std::uint32_t table = 0;          // of a table of pairs its first line, and whom the program numbers so; 0: of none
   std::uint32_t row = 0, column = 0;
   bool from_cpu = false;  // the row's end is a CPU
   bool failed = false;    // the run ended with the error in `problem`

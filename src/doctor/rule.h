@@ -83,6 +83,7 @@ std::span<const Rule> roce_rules();
 std::span<const Rule> bond_rules();
 std::span<const Rule> port_rules();
 std::span<const Rule> wire_rules();
+std::span<const Rule> way_rules();
 std::span<const Rule> registration_rules();
 std::span<const Rule> cpu_rules();
 std::span<const Rule> lost_rules();

@@ -42,6 +42,20 @@ void measure_memory(const doctor::Case& found, std::vector<Measurement>& rows, s
   rows.insert(rows.end(), std::make_move_iterator(read->begin()), std::make_move_iterator(read->end()));
 }
 
+// Over the sockets between both hosts: long segments may vanish on the way.
+void measure_way(const doctor::Case& found, const OtherHost& with, std::vector<Measurement>& rows,
+                 std::vector<std::string>& left_out) {
+  std::vector<std::string> words{"bench",  with.address, "--via",     "tcp", "--operation", "write",
+                                 "--size", "1M",         "--seconds", "0.1", "--csv",       "-"};
+  const auto line = fmt::format("fairway {}", fmt::join(words, " "));  // a report is passed on: without the key
+  if (!with.key.empty()) words.insert(words.end(), {"--key", with.key});
+  const auto text = run_self(words, 60);
+  if (!text) return left_out.push_back(fmt::format("sockets: {}", text.status().message()));
+  auto read = doctor::read_measurements(found.machine, *text, line, {});
+  if (!read) return left_out.push_back(fmt::format("sockets: {}", read.status().message()));
+  rows.insert(rows.end(), std::make_move_iterator(read->begin()), std::make_move_iterator(read->end()));
+}
+
 }  // namespace
 
 std::vector<Measurement> measure_here(const doctor::Case& found, const OtherHost& with,
@@ -59,7 +73,11 @@ std::vector<Measurement> measure_here(const doctor::Case& found, const OtherHost
     }
   }
   if (!found.machine.gpus.empty()) measure_gpus(found, rows, left_out);
-  if (!with) measure_memory(found, rows, left_out);
+  if (with) {
+    measure_way(found, with, rows, left_out);
+  } else {
+    measure_memory(found, rows, left_out);
+  }
   if (doctor::rails(found.machine).empty() && found.machine.gpus.empty())
     left_out.emplace_back("neither a GPU nor an RDMA device to measure");
   return rows;

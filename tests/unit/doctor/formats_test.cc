@@ -115,6 +115,19 @@ TEST(DoctorFormats, FairwaysOwnBench) {
   EXPECT_NEAR(rows[0].gbps, 388, 0.01);
 }
 
+TEST(DoctorFormats, APathThatSwallowedLongSegmentsSaysHowLongTheyAreNow) {
+  const std::string header = "path,from,to,operation,bytes,bytes_per_second,path_description\n";
+  const auto rows =
+      rows_of(header +
+              "tcp,host,host,write,1048576,9000000,\"tcp: by sockets: the kernel copies once on each side, in segments "
+              "of 1220 bytes, since the way swallowed longer ones: its MTU is smaller than the interface's\"\n");
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].segment_bytes, 1220U);
+  const auto whole = rows_of(header + "tcp,host,host,write,1048576,9000000,tcp: by sockets\n");
+  ASSERT_EQ(whole.size(), 1U);
+  EXPECT_EQ(whole[0].segment_bytes, 0U);
+}
+
 // Of GPU memory the machine's own rate stands beside the engine's: the model is compared with that.
 TEST(DoctorFormats, TheCopyEngineBesideFairwaysOwnRate) {
   const auto rows = rows_of(

@@ -50,6 +50,20 @@ Server sizes(std::initializer_list<std::pair<std::uint64_t, double>> rows, std::
   return server;
 }
 
+Server by_sockets(std::uint32_t segment_bytes) {
+  auto server = healthy();
+  Measurement row;
+  row.program = "fairway bench";
+  row.device = "tcp";
+  row.operation = Operation::copy;
+  row.bytes = 1 << 20;
+  row.gbps = 80;
+  row.where = "rows.csv:2";
+  row.segment_bytes = segment_bytes;
+  server.measured = {row};
+  return server;
+}
+
 Server with_queue_pairs(double one, double four) {
   auto server = healthy();
   server.measured = {row(server, 0, 0, one, Operation::write, 1 << 20, 1),
@@ -343,6 +357,7 @@ const Pair kPairs[] = {
      [] {
        return sizes({{65536, 300}, {1048576, 353}});
      }},
+    {"swallowed-segments", [] { return by_sockets(1220); }, [] { return by_sockets(0); }},
     {"below-expectation",
      [] {
        auto server = healthy();
