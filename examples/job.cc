@@ -1,6 +1,6 @@
-// The sum over all ranks of a job, however it is started: mpirun -n 4 ./job (Open MPI: mpirun --oversubscribe where there
-// are fewer cores than ranks, else it refuses by itself), srun -n 4 ./job, torchrun, or by hand:
-// for r in 0 1 2 3; do RANK=$r WORLD_SIZE=4 ./job & done; wait. On several hosts set FAIRWAY_JOB_KEY to one secret.
+// The sum over all ranks of a job, however it is started: mpirun -n 4 ./job (Open MPI: mpirun --oversubscribe where
+// there are fewer cores than ranks, else it refuses by itself), srun -n 4 ./job, torchrun, or by hand: for r in 0 1 2
+// 3; do RANK=$r WORLD_SIZE=4 ./job & done; wait. On several hosts set FAIRWAY_JOB_KEY to one secret.
 #include <fairway/collectives.h>
 
 #include "need.h"
