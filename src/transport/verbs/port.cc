@@ -122,6 +122,7 @@ Status Port::open(const VerbsOptions& options, std::span<const GidEntry> iwarp_a
   if (const int error = library_->query_port(has_.context, number_, &has_.state); error != 0)
     return no("ibv_query_port: " + system_text(error));
   if (has_.state.state != abi::kPortActive) return no("the port is not active: bring its link up");
+  has_.address.fabric = fabric_of(has_.state);
   if (Status status = choose_address(iwarp_addresses); !status) return no(status.message());
   if (Status status = iwarp() ? Status() : choose_partition(); !status) return no(status.message());
   has_.domain = library_->alloc_domain(has_.context);
@@ -141,9 +142,13 @@ Status Port::open(const VerbsOptions& options, std::span<const GidEntry> iwarp_a
   return {};
 }
 
+Fabric Port::fabric_of(const abi::PortState& state) const {
+  if (has_.context->device->transport_type == abi::kIwarp) return Fabric::iwarp;
+  return state.link_layer == 2 ? Fabric::roce : Fabric::infiniband;
+}
+
 Status Port::choose_address(std::span<const GidEntry> iwarp_addresses) {
-  const bool is_iwarp = has_.context->device->transport_type == abi::kIwarp;
-  has_.address.fabric = is_iwarp ? Fabric::iwarp : has_.state.link_layer == 2 ? Fabric::roce : Fabric::infiniband;
+  const bool is_iwarp = iwarp();
   std::vector<GidEntry> entries(iwarp_addresses.begin(), iwarp_addresses.end());
   if (!is_iwarp)
     if (Status status = read_gids(entries); !status) return status;
@@ -259,6 +264,8 @@ Status Port::refresh() {
   abi::PortState now{};
   if (library_->query_port(has_.context, number_, &now) != 0 || now.state != abi::kPortActive)
     return no("the port is not active");
+  if (fabric_of(now) != has_.address.fabric)
+    return no("the port was switched between InfiniBand and Ethernet: open the engine again");
   has_.state = now;
   if (iwarp()) return {};  // rdma_cm reports changes of iWARP addresses
   if (const Status status = choose_partition(); !status) return no(status.message());

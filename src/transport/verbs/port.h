@@ -16,8 +16,9 @@
 namespace fairway::transport::verbs {
 
 // An opened port of a device: context, protection domain and completion channel. A resource that the transport keeps
-// until it closes. Only its state and address change. When its device is removed the port is released; when a device of
-// that name returns, the port takes that over (become()).
+// until it closes. Only its state and address change, by the worker; other threads register memory there meanwhile, so
+// they read neither, but for the kind of fabric, which stays. When its device is removed the port is released; when a
+// device of that name returns, the port takes that over (become()).
 class Port {
  public:
   Port(std::shared_ptr<const Library> library, abi::Context* context, std::uint8_t number, std::size_t index,
@@ -123,6 +124,7 @@ class Port {
     bool read_back = false;
     bool hardware = false;
   };
+  [[nodiscard]] Fabric fabric_of(const abi::PortState& state) const;
   Status choose_address(std::span<const GidEntry> iwarp_addresses);
   Status read_gids(std::vector<GidEntry>& entries) const;
   [[nodiscard]] bool has_address() const;  // whether its address is still valid
