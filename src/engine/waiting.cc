@@ -45,6 +45,7 @@ void Waiting::stop() {
 void Waiting::ended() {
   ended_.store(1, std::memory_order_release);
   runtime_.executor.wake_all(ended_);
+  notice();
 }
 
 bool Waiting::wait_for_end(Time deadline) {

@@ -19,7 +19,8 @@ class CallerStepped : public Stepper {
  public:
   // A step whose completions for poll() may go straight to `room`; `filled`: how many did.
   virtual Time step_for(std::span<Completion> room, std::size_t& filled, Time now) = 0;
-  virtual void slept(Time now) = 0;  // since the last step, on purpose: the caller was not away
+  virtual void slept(Time now) = 0;                     // since the last step, on purpose: the caller was not away
+  [[nodiscard]] virtual bool stepped_here() const = 0;  // by this thread, which is in a callback
 };
 
 // The right to step the workers, if it is free. Not a mutex: a callback that runs inside a step may ask again.
@@ -90,7 +91,11 @@ class Waiting {
   // Waits until `any()`. timed_out says `late`; closed: nothing comes any more.
   template <class Any>
   Status wait_for(Timeout timeout, const char* late, Any any) {
-    if (!wait_until(deadline(timeout), [&] { return any() || closed(); })) return {ErrorCode::timed_out, late};
+    const auto any_or_last = [&] {
+      const bool last = nothing_comes();  // before the last look
+      return any() || last;
+    };
+    if (!wait_until(deadline(timeout), any_or_last)) return {ErrorCode::timed_out, late};
     return any() ? Status() : Status(ErrorCode::closed, "the engine is closed");
   }
   [[nodiscard]] Time now() const { return runtime_.clock.now(); }
@@ -146,6 +151,8 @@ class Waiting {
   void stop();   // no caller steps the workers any more, nor is in a step
   void ended();  // what close() began is over: nothing of the engine is at work any more
   [[nodiscard]] bool ended_already() const { return ended_.load(std::memory_order_acquire) != 0; }
+  // Then nothing comes any more that a caller could wait for. A callback that close() waits for does not wait for it.
+  [[nodiscard]] bool nothing_comes() const { return ended_already() || (closed() && workers_.stepped_here()); }
   // For those who come meanwhile. False: the deadline passed before that.
   bool wait_for_end(Time deadline);
 

@@ -51,7 +51,7 @@ class Workers final : public CallerStepped {
   void close();                             // every peer down, every transport closed
   [[nodiscard]] Status untouched() const;   // afterwards, any thread: not_fenced, and by what
   void end_tasks();                         // no thread steps them any more
-  [[nodiscard]] bool stepped_here() const;  // one of them by this thread, which is in a callback
+  [[nodiscard]] bool stepped_here() const override;
   void destroy() { workers_.clear(); }
 
  private:

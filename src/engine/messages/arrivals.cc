@@ -103,7 +103,7 @@ Status Arrivals::wait(CounterSpaceId id, Timeout timeout) {
 
 Status Arrivals::wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout) {
   const bool came = waiting_.wait_until(waiting_.deadline(timeout),
-                                        [&] { return counter(immediate) >= at_least || waiting_.closed(); });
+                                        [&] { return waiting_.nothing_comes() || counter(immediate) >= at_least; });
   if (counter(immediate) >= at_least) return {};
   if (came) return {ErrorCode::closed, "the engine is closed"};
   return {ErrorCode::timed_out, "counter " + std::to_string(immediate) + " stands at " +

@@ -244,7 +244,7 @@ Status Submissions::wait_queue(QueueId id, Timeout timeout) {
     if (queue == nullptr || !queue->is(id.generation))
       return {ErrorCode::not_found, "no such completion queue, or it has ended"};
     const std::uint32_t seen = queue->told().load(std::memory_order_acquire);
-    const bool ended = waiting_.ended_already();  // before that close() completes what is in flight
+    const bool ended = waiting_.nothing_comes();  // before that close() completes what is in flight
     if (!queue->empty()) return {};
     if (ended) return {ErrorCode::closed, "the engine is closed"};
     if (waiting_.now() >= until) {

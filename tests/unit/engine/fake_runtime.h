@@ -85,11 +85,13 @@ struct FakeWorkers final : CallerStepped {
     return quiet;
   }
   void slept(Time) override { ++woken; }
+  bool stepped_here() const override { return here; }
 
   int steps = 0, prepared = 0, woken = 0;
   int to_poll = 0;     // completions that a step has for who polls
   Time next = kNever;  // when they want to be stepped again; 0: at once
   bool quiet = true;
+  bool here = false;
   std::function<void()> on_step;
 };
 

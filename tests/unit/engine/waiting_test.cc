@@ -44,6 +44,11 @@ TEST(Waiting, WhatNeverComesIsLateAndAfterTheEndClosed) {
   const auto wait = [&] { return w.waiting.wait_for(std::chrono::milliseconds(1), "none", [&] { return there; }); };
   EXPECT_EQ(wait().code(), ErrorCode::timed_out);
   EXPECT_TRUE(w.waiting.close());
+  EXPECT_EQ(wait().code(), ErrorCode::timed_out) << "something may still come while close() is at work";
+  w.workers.here = true;  // a callback, for which close() waits
+  EXPECT_EQ(wait().code(), ErrorCode::closed);
+  w.workers.here = false;
+  w.waiting.ended();
   EXPECT_EQ(wait().code(), ErrorCode::closed);
   there = true;  // what came before the end is there to be taken
   EXPECT_TRUE(wait());
