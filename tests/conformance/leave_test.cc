@@ -144,6 +144,36 @@ TEST_P(Leave, DisconnectGivesEverySliceItsEvent) {
   });
 }
 
+// Its initiator was told that it is done: a target that has not polled meanwhile still finds its immediate.
+TEST_P(Leave, AnImmediateThatIsDoneComesThoughItsTargetDisconnects) {
+  connected([&](World& world, std::uint64_t seed) {
+    const UpLink link = world.a().wait_links(world.links()).front();
+    if (!native(world.a().can(link), Op::write_immediate)) GTEST_SKIP() << "the device has no immediates";
+    if (!world.a().can(link).visible_when_done) GTEST_SKIP() << "with its end alone nothing is known to be there";
+    Buffer near(64), far(64);
+    near.fill(seed);
+    const Memory local = world.a().remember(near, Access::none), remote = world.b().remember(far, Access::write);
+    Slice made = slice(Op::write_immediate, link, 1, local, 0, world.a().import(remote), 0, 64);
+    ASSERT_TRUE(world.a().post_all({&made, 1}));  // what the first one takes of both sides is there then
+    ASSERT_TRUE(world.a().wait_ended(1));
+    ASSERT_TRUE(told(world.b(), EventKind::immediate));
+    made.token = 2;
+    made.immediate = 5;
+    world.b().pause(true);
+    ASSERT_TRUE(world.a().post_all({&made, 1}));
+    const auto count = [](const std::vector<Seen>& log, EventKind kind) {
+      return std::count_if(log.begin(), log.end(), [kind](const Seen& seen) { return seen.event.kind == kind; });
+    };
+    const bool done = world.a().wait([&](const std::vector<Seen>& log) { return count(log, EventKind::done) == 2; },
+                                     20 * kMillisecond);
+    world.b().disconnect();
+    world.b().pause(false);
+    if (done) {  // else it takes a step of its target, which has left
+      EXPECT_TRUE(world.b().wait([&](const std::vector<Seen>& log) { return count(log, EventKind::immediate) == 2; }));
+    }
+  });
+}
+
 TEST_P(Leave, CloseUnderTrafficLeavesMemoryAlone) {
   connected([&](World& world, std::uint64_t seed) {
     if (!writes_and_reads(world)) GTEST_SKIP() << "messages only";

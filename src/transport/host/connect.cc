@@ -11,6 +11,7 @@ namespace {
 constexpr Time kFlap = kMillisecond;                  // a link that breaks sooner counts as a flap
 constexpr Time kConnectingPoll = 200 * kMicrosecond;  // how often to poll sockets while a link is being connected
 constexpr Time kIdlePoll = kMillisecond;              // and otherwise, to notice the end of a peer
+constexpr Time kLastTouch = 100 * kMillisecond;       // of a peer that is left
 constexpr Time kCopyLook = 20 * kMicrosecond;         // between looks at a device's copies when closing
 
 }  // namespace
@@ -213,6 +214,7 @@ void HostTransport::disconnect(PeerIndex index) {
       unwatch(*link.lane->pair());
       link.was_up = link.state != LinkState::welcomed;
       link.state = LinkState::leaving;
+      link.fencing_since = runtime_.clock.now();
       leave(link);
     } else {
       link.state = LinkState::free;
@@ -233,9 +235,18 @@ void HostTransport::await_copies() {
   }
 }
 
-// Its slices end after the copies that a device has queued for them, which may wait for a user's event.
+// Its slices end after the copies that a device has queued for them, which may wait for a user's event. What the peer
+// has written is delivered, since it counts as arrived there; a touch is short, unless the peer is stopped in it.
 void HostTransport::leave(Link& link) {
   if (!link.lane->copied()) return;
+  if (link.was_up && link.lane->in_touch()) {
+    const Time now = runtime_.clock.now();
+    if (now < after(link.fencing_since, kLastTouch)) {
+      timer_ = std::min(timer_, next_touch_check(link.fencing_since, now));
+      return;
+    }
+  }
+  if (link.was_up) link.lane->take_rest();
   link.lane->close();
   keep_while_touched(link.peer, link.lane->pair());
   if (link.was_up) events_.fenced(link.id, link.lane->immediates());

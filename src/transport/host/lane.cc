@@ -153,12 +153,19 @@ bool Lane::fenced() {
   if (state_ == State::open) return false;
   if (!copied() || !last_touch_.over(*pair_)) return false;
   if (state_ == State::closed) return true;
-  // The peer wrote its last record before its last touch ended, so this reads all of them.
+  take_rest();  // the peer wrote its last record before its last touch ended, so these are all
+  close();
+  return true;
+}
+
+bool Lane::in_touch() {
+  return !last_touch_.over(*pair_) && last_touch_.in_touch();
+}
+
+void Lane::take_rest() {
   Record record;
   std::span<const std::byte> payload;
   for (std::uint32_t i = 0; i < kCells && reader_.pop(record, payload); ++i) apply(record, payload, true);
-  close();
-  return true;
 }
 
 void Lane::close() {

@@ -74,10 +74,13 @@ class Lane {
 
   // Closes the epoch on this side. fenced() finishes it once the peer's last touch is over: it delivers what the ring
   // still holds, and slices without an event fail. For a peer that is disconnected close() finishes it once copied() is
-  // true: a device has copies queued no more. Some may wait for a user's event.
+  // true: a device has copies queued no more. Some may wait for a user's event. Before it take_rest() delivers what the
+  // peer was told has arrived; while it is in_touch() more may come.
   void fence();
   [[nodiscard]] bool fenced();
   [[nodiscard]] bool copied();
+  [[nodiscard]] bool in_touch();
+  void take_rest();
   [[nodiscard]] const Pair::Mark& last_touch() const { return last_touch_; }  // the peer's; valid after fence()
   void close();
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
