@@ -48,9 +48,9 @@ class Workers final : public CallerStepped {
   void slept(Time now) override;
 
   // ---- the end, in this order; by the thread that closes the engine ----
-  void close();                             // every peer down, every transport closed
-  [[nodiscard]] Status untouched() const;   // afterwards, any thread: not_fenced, and by what
-  void end_tasks();                         // no thread steps them any more
+  void close();                            // every peer down, every transport closed
+  [[nodiscard]] Status untouched() const;  // afterwards, any thread: not_fenced, and by what
+  void end_tasks();                        // no thread steps them any more
   [[nodiscard]] bool stepped_here() const override;
   void destroy() { workers_.clear(); }
 

@@ -376,7 +376,7 @@ MUTANTS = [
            "    count += collect_polled(slot, completions[count]) ? 1u : 0u;\n    queue->give_back();\n",
            "    count += collect_polled(slot, completions[count]) ? 1u : 0u;\n", "engine_test@*Queues.*"),
     Mutant("a queue of an engine that closes is done before its last completion",
-           "src/engine/transfers/submissions.cc", "const bool ended = waiting_.ended_already();",
+           "src/engine/transfers/submissions.cc", "const bool ended = waiting_.nothing_comes();",
            "const bool ended = waiting_.closed();", "engine_test@*Queues.*"),
     Mutant("a space is made where communicators count", "src/engine/messages/counter_spaces.cc",
            "if (*given < kCommunicatorsEnd && last >= kEnd)", "if (*given >= kImmediates)", "engine_test@*Spaces.*"),
