@@ -69,6 +69,7 @@ void read_rates(topology::Output& output, const Gathered& to) {
     output.fail(failed->problem);
   } else {
     output.read_as(fmt::format("{} measured row{}", rows->size(), rows->size() == 1 ? "" : "s"));
+    if (rows->size() >= kMaxRows) output.cut = "what stands behind them is not read";
   }
   to.measured.insert(to.measured.end(), std::make_move_iterator(rows->begin()), std::make_move_iterator(rows->end()));
 }

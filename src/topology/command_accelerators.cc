@@ -62,7 +62,8 @@ void add_link(Machine& machine, LinkKind kind, Ref<Gpu> a, Ref<Gpu> b) {
 
 // "ENABLED" and "DISABLED" of the access table.
 void learn_access(Machine& machine, Ref<Gpu> from, Ref<Gpu> to, bool allowed) {
-  if (from == to || machine.peers.size() >= 65536) return;
+  if (from == to) return;
+  if (machine.peers.size() >= kPeerLimit.most) return leave_out(machine, kPeerLimit);
   PeerAccess peer;
   peer.from = from;
   peer.to = to;

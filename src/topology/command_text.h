@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "topology/by_name.h"
 #include "topology/machine.h"
 #include "topology/output.h"
 
@@ -39,7 +40,10 @@ bool is_sysfs_file(std::string_view line);
 // "0000:81:00.0/current_link_width", "mlx5_0/ports/1/rate": below the folder that a shell stood in.
 bool is_sysfs_path(std::string_view word);
 // What "ports/1/rate" of a device holds; false: it is nothing that a machine has.
-bool read_port_file(std::string_view device, std::string_view file, std::string_view value, Machine& machine);
+using RdmaByName = ByName<RdmaDevice>;
+using InterfaceByName = ByName<NetInterface>;
+bool read_port_file(std::string_view device, std::string_view file, std::string_view value, Machine& machine,
+                    RdmaByName& devices);
 // `nvidia-smi --query-gpu=index,pci.bus_id --format=csv`
 std::size_t read_gpu_query(std::string_view content, const std::string& place, Machine& machine);
 // ibstat, ibstatus, `rdma link`, `rdma statistic`, show_gids

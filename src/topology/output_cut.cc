@@ -100,8 +100,19 @@ class Cutter {
       whole.text = std::string(content_);
       return std::move(outputs_);
     }
-    for (std::size_t i = 0; i < lines_.size(); i = std::max(next_, i + 1)) take(i);
-    return finish();
+    std::size_t i = 0;
+    for (; i < lines_.size() && outputs_.size() < kMaxOutputs; i = std::max(next_, i + 1)) take(i);
+    auto out = finish();
+    if (i < lines_.size()) {
+      auto& rest = out.emplace_back();
+      rest.file = file_;
+      rest.command = fmt::format("what follows {} outputs", kMaxOutputs);
+      rest.numbers = {numbers_[i], numbers_.back()};
+      rest.state = ReadState::cut;
+      rest.gave =
+          fmt::format("{} are not read: give them in texts of their own", text::count(lines_.size() - i, "line"));
+    }
+    return out;
   }
 
  private:
@@ -138,7 +149,7 @@ class Cutter {
 
   // A command without any output.
   void end_command() {
-    if (command_.empty() || said_ || heading_ || is_silent_command(command_) || outputs_.size() >= kMaxOutputs) return;
+    if (command_.empty() || said_ || heading_ || is_silent_command(command_)) return;
     auto& out = open(Kind::unknown);
     out.state = ReadState::empty;
     out.gave = "it printed nothing";
@@ -260,7 +271,6 @@ class Cutter {
       const auto host = own.empty() ? host_ : own;
       auto log = logs_.find({kind, host});
       if (log == logs_.end()) {
-        if (outputs_.size() >= kMaxOutputs) return;
         const auto kept = current_;
         open(kind).host = host;
         log = logs_.emplace(std::pair{kind, host}, *current_).first;
@@ -287,7 +297,6 @@ class Cutter {
                                          kind == Kind::ethtool_statistics || headings_.contains(headed(kind, line)));
       if (!current_ || kind != now || again) start(kind);
     } else if (!current_ || (known && !may_hold(now, line, after_blank))) {
-      if (outputs_.size() >= kMaxOutputs) return;
       open(Kind::unknown);
     }
     append(*current_, i);
@@ -297,7 +306,6 @@ class Cutter {
 
   // A line of the command's own on what it could not do: a text of its own, which the reports name.
   void fail_beside(std::size_t i) {
-    if (outputs_.size() >= kMaxOutputs) return append(*current_, i);
     const auto kept = current_;
     const bool more = failed_ && outputs_[*failed_].command == command_;
     if (!more) {
@@ -366,7 +374,7 @@ class Cutter {
       outputs_[*current_].kind = kind;
       return;
     }
-    if (outputs_.size() < kMaxOutputs) open(kind);
+    open(kind);
   }
 
   [[nodiscard]] bool has_failed(std::size_t output, Kind kind) const {
