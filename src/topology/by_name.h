@@ -24,7 +24,8 @@ class ByName {
     auto quoted = text::quote(name);
     if (auto* known = find(quoted)) return known;
     if (list_.size() >= limit_.most) {
-      leave_out(machine_, limit_);
+      if (!full_) leave_out(machine_, limit_);
+      full_ = true;
       return nullptr;
     }
     list_.emplace_back().name = std::move(quoted);
@@ -49,6 +50,7 @@ class ByName {
   Machine& machine_;
   std::vector<T>& list_;
   LimitOf limit_;
+  bool full_ = false;  // and a note says so
   std::size_t asked_ = 0;
   std::size_t indexed_ = 0;  // how many entries of the list are in `places_`
   std::unordered_map<std::string, std::size_t> places_;
