@@ -20,6 +20,7 @@ namespace {
 bool changes_by_itself(std::string_view name) {
   constexpr std::string_view kOfTheMoment[] = {"topology_file.",
                                                "fabric.",
+                                               "fabric_manager.",
                                                "nccl.",
                                                "ucx.",
                                                "iommu.group.",

@@ -52,6 +52,8 @@ constexpr ReaderOf kReaders[] = {
     {Kind::hl_smi, read_hl_smi_errors},
     {Kind::nccl_log, read_nccl_log},
     {Kind::ucx_info, read_ucx_info},
+    {Kind::ucx_log, read_ucx_log},
+    {Kind::fabric_manager, read_fabric_manager},
     {Kind::fi_info, read_fi_info},
 };
 

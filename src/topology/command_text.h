@@ -62,6 +62,7 @@ std::size_t read_rocm_smi(std::string_view content, const std::string& place, Ma
 // `amd-smi list`, `static` and `topology`; `mx-smi` and `mx-smi topo -m` (MetaX); hl-smi (Gaudi)
 std::size_t read_amd_smi(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_mx_smi(std::string_view content, const std::string& place, Machine& machine);
+std::size_t read_npu_smi(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_hl_smi(std::string_view content, const std::string& place, Machine& machine);
 // The GPU of a number, and the one at a bus id, which is new at `place` if it is none's; none if there are too many.
 struct GpuMaker {
@@ -76,6 +77,7 @@ std::string read_mlxlink(const Output& output, Machine& machine);
 std::string device_of_mlxlink(const Output& output, const Machine& machine);
 // The lines of `nvidia-smi -q`. Of a field the heading is the line that it stands to the right of; where a grep left
 // that out, the heading that its name and value alone tell.
+inline constexpr std::string_view kFabricHeading = "    Fabric";
 struct SmiField {
   std::string_view key;  // a heading's name, where there is no value
   std::string_view value;

@@ -196,9 +196,7 @@ class Cutter {
       const auto above = !fenced_ && !said_ ? command_ : std::string();
       heading_ = heading_ || !above.empty();
       boundary(above, !above.empty());
-      fenced_ = !fenced_;
-      has_fences_ = true;
-      return;
+      return turn_fence();
     }
     if (trimmed.front() == '<' && (trimmed.starts_with("<details") || trimmed.starts_with("</details") ||
                                    trimmed.starts_with("<pre") || trimmed.starts_with("</pre")))
@@ -210,6 +208,7 @@ class Cutter {
       host_ = std::move(host);
       return;
     }
+    if (take_yaml(i)) return;
     if (const auto command = command_of_line(line); !command.empty()) {
       // Who goes elsewhere from here says nothing of this host.
       if (auto host = host_of_prompt(line); !host.empty()) host_ = std::move(host);
@@ -224,6 +223,33 @@ class Cutter {
       }
     }
     take_words(i, line, trimmed, after_blank);
+  }
+
+  // "- name: NCCL_DEBUG" and "  value: INFO" of a pod's environment.
+  bool take_yaml(std::size_t i) {
+    const auto variable = i + 1 < lines_.size() ? variable_of_yaml(lines_[i], lines_[i + 1]) : std::nullopt;
+    if (!variable) return false;
+    said_ = fence_said_ = true;
+    if (!current_ || outputs_[*current_].kind != Kind::environment) open(Kind::environment);
+    auto& out = outputs_[*current_];
+    out.text += fmt::format("{}='{}'\n", variable->name, variable->value);
+    out.numbers.push_back(numbers_[i]);
+    next_ = i + 2;
+    return true;
+  }
+
+  // A block that holds commands and nothing else says what to run, not that they print nothing.
+  void turn_fence() {
+    fenced_ = !fenced_;
+    has_fences_ = true;
+    if (!fenced_ && !fence_said_) {
+      const auto begin = outputs_.begin() + static_cast<std::ptrdiff_t>(std::min(before_fence_, outputs_.size()));
+      outputs_.erase(
+          std::remove_if(begin, outputs_.end(), [](const Output& one) { return one.state == ReadState::empty; }),
+          outputs_.end());
+    }
+    before_fence_ = outputs_.size();
+    fence_said_ = false;
   }
 
   void begin(std::string_view command, std::size_t i) {
@@ -262,9 +288,11 @@ class Cutter {
   }
 
   void take_words(std::size_t i, std::string_view line, std::string_view trimmed, bool after_blank) {
-    said_ = true;
+    said_ = fence_said_ = true;
     const auto now = current_ ? outputs_[*current_].kind : Kind::unknown;
     auto kind = belongs_by_indent(now, line, trimmed) ? Kind::unknown : kind_of_line(line);
+    // What a program that measures logs through UCX is its own.
+    if (kind == Kind::ucx_log && is_measurement(now)) kind = Kind::unknown;
     if (is_log(kind)) {
       // The log of several hosts is as many outputs.
       const auto own = kind == Kind::kernel_log ? host_of_log_line(line) : std::string();
@@ -465,6 +493,8 @@ class Cutter {
   bool heading_ = false;  // the command is a heading's, which may have its output elsewhere
   bool fenced_ = false;
   bool has_fences_ = false;
+  bool fence_said_ = false;       // whether the fence holds more than commands
+  std::size_t before_fence_ = 0;  // outputs
   bool after_blank_ = false;
 };
 
