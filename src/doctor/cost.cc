@@ -129,7 +129,7 @@ std::vector<std::uint32_t> rails(const Machine& machine) {
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     const auto& nic = machine.nics[i];
     if (!nic.rdma || machine.rdma[nic.rdma.index].software.value_or(false)) continue;
-    if (topology::rail_verdict(machine, {NodeKind::rdma, nic.rdma.index}).rail) out.push_back(i);
+    if (topology::rail_verdict(machine, {NodeKind::nic, i}).rail) out.push_back(i);
   }
   if (!out.empty()) return out;
   // A machine without RDMA hardware: its traffic uses the software devices.

@@ -33,6 +33,8 @@ std::string read_failure(const topology::Output& output, const Gathered& to) {
   std::size_t number = 0;
   for (const auto line : text::lines(output.text)) {
     ++number;
+    if (line.find("Error 802") != line.npos)
+      to.facts.set("fabric_manager.cuda_waits", text::quote(text::trim(line), 200), output.at(number));
     if (!topology::says_lost(line)) continue;
     std::string whose = "a GPU";
     for (auto word : text::words(line)) {

@@ -199,7 +199,12 @@ Report examine(const RuleInput& input) {
     ++report.rules;
     ++subject(*rule).looked;
     if (!result.missing.empty()) report.not_looked.push_back({std::string(rule->id), "partly: " + result.missing});
-    if (result.findings.size() > kMaxOfOneRule) result.findings.resize(kMaxOfOneRule);
+    if (result.findings.size() > kMaxOfOneRule) {
+      report.not_looked.push_back(
+          {std::string(rule->id), fmt::format("partly: {} findings more than the {} shown",
+                                              result.findings.size() - kMaxOfOneRule, kMaxOfOneRule)});
+      result.findings.resize(kMaxOfOneRule);
+    }
     for (auto& finding : result.findings) {
       finding.rule = rule->id;
       report.findings.push_back(std::move(finding));

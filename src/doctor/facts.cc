@@ -20,6 +20,7 @@ namespace {
 bool changes_by_itself(std::string_view name) {
   constexpr std::string_view kOfTheMoment[] = {"topology_file.",
                                                "fabric.",
+                                               "fabric_manager.",
                                                "nccl.",
                                                "ucx.",
                                                "iommu.group.",
@@ -51,7 +52,10 @@ bool changes_by_itself(std::string_view name) {
 void Facts::set(std::string name, std::string value, std::string where) {
   const auto found = facts_.find(name);
   if (found == facts_.end()) {
-    if (facts_.size() >= kMaxFacts) return;
+    if (facts_.size() >= kMaxFacts) {
+      ++left_out_;
+      return;
+    }
     texts_.emplace(name, text_);
     facts_.emplace(std::move(name), Seen{std::move(value), std::move(where)});
     return;

@@ -28,6 +28,8 @@ class Facts {
   // Why a fact, or all below a name ("pci.0000:1a:00.0"), could not be read.
   void miss(std::string name, std::string why);
   void forget(const std::string& name);
+  // How many were left out, since there are more than any machine has.
+  [[nodiscard]] std::size_t left_out() const { return left_out_; }
 
   [[nodiscard]] const Seen* find(const std::string& name) const;
   [[nodiscard]] std::optional<double> number(const std::string& name) const;  // decimal
@@ -45,6 +47,7 @@ class Facts {
 
  private:
   std::size_t text_ = 0;
+  std::size_t left_out_ = 0;
   std::map<std::string, Seen> facts_;
   std::map<std::string, std::size_t> texts_;  // of the value that counts
   std::map<std::string, std::string> disputes_;

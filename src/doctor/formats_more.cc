@@ -13,8 +13,6 @@ namespace {
 
 namespace text = topology::text;
 
-constexpr std::size_t kMaxPastedRows = 100000;
-
 bool is_pasted_rate(double gbps) {
   return gbps > 0 && gbps < 1e7;
 }
@@ -83,7 +81,7 @@ std::vector<Measurement> read_p2p_test(const topology::Machine& machine, std::st
       for (std::size_t i = 1; i < words.size(); ++i) columns.push_back(text::to_u32(words[i]).value_or(1024));
     } else if (rates && words.size() == columns.size() + 1 && text::to_u32(words[0])) {
       const auto from = *text::to_u32(words[0]);
-      for (std::size_t i = 0; i < columns.size() && rows.size() < kMaxPastedRows; ++i) {
+      for (std::size_t i = 0; i < columns.size() && rows.size() < kMaxRows; ++i) {
         const auto gbs = text::to_double(words[i + 1]);
         if (!gbs || columns[i] == from || !is_pasted_rate(*gbs * 8)) continue;
         auto row = row_at("p2pBandwidthLatencyTest", Operation::copy, *gbs * 8, name, number);
@@ -158,7 +156,7 @@ std::vector<Measurement> read_osu(std::string_view content, const std::string& n
     const auto words = text::words(line);
     const auto bytes = words.size() < 2 ? std::nullopt : text::to_unsigned(words[0]);
     const auto rate = words.size() < 2 ? std::nullopt : text::to_double(words[1]);
-    if (!rates || !bytes || !rate || !is_pasted_rate(*rate * 8e-3) || rows.size() >= kMaxPastedRows) continue;
+    if (!rates || !bytes || !rate || !is_pasted_rate(*rate * 8e-3) || rows.size() >= kMaxRows) continue;
     auto row = row_at(both ? "osu_bibw" : "osu_bw", Operation::send, *rate * 8e-3 / (both ? 2 : 1), name, number);
     row.bytes = *bytes;
     row.gpu_memory = gpu;
@@ -183,7 +181,7 @@ std::vector<Measurement> read_imb(std::string_view content, const std::string& n
     } else if (!words.empty() && words[0] == "#bytes") {
       const auto at = std::find(words.begin(), words.end(), "Mbytes/sec");
       column = at == words.end() ? 0 : static_cast<std::size_t>(at - words.begin());
-    } else if (column > 0 && words.size() > column && rows.size() < kMaxPastedRows) {
+    } else if (column > 0 && words.size() > column && rows.size() < kMaxRows) {
       const auto bytes = text::to_unsigned(words[0]);
       const auto rate = text::to_double(words[column]);
       if (!bytes || !rate || !is_pasted_rate(*rate * 8e-3)) continue;
@@ -214,7 +212,7 @@ std::vector<Measurement> read_ucx_perftest(std::string_view content, const std::
     if (line.find("memory:") != line.npos && (line.find(" cuda") != line.npos || line.find(" rocm") != line.npos))
       gpu = true;
     const auto words = text::words(line);
-    if (words.size() < 9 || words[0] != "Final:" || rows.size() >= kMaxPastedRows) continue;
+    if (words.size() < 9 || words[0] != "Final:" || rows.size() >= kMaxRows) continue;
     const auto rate = text::to_double(words[6]);
     if (!rate || !is_pasted_rate(*rate * 8 * 1.048576e-3)) continue;
     auto row = row_at("ucx_perftest", Operation::unknown, *rate * 8 * 1.048576e-3, name, number);
@@ -267,7 +265,7 @@ std::vector<Measurement> read_nixlbench(std::string_view content, const std::str
       continue;
     }
     const auto words = text::words(line);
-    if (!table || words.size() < 3 || rows.size() >= kMaxPastedRows) continue;
+    if (!table || words.size() < 3 || rows.size() >= kMaxRows) continue;
     const auto bytes = text::to_unsigned(words[0]);
     const auto rate = text::to_double(words[2]);
     if (!bytes || !rate || !is_pasted_rate(*rate * 8)) continue;

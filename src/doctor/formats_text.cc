@@ -11,8 +11,6 @@ namespace {
 
 namespace text = topology::text;
 
-constexpr std::size_t kMaxRows = 100000;
-
 // The word behind "Label :" wherever on the line it stands: perftest prints two to a line.
 std::optional<std::string_view> labelled(std::string_view line, std::string_view label) {
   const auto at = line.find(label);

@@ -75,12 +75,12 @@ std::string read_disk_free(const Output& output, const Gathered& to) {
   for (const auto line : text::lines(output.text)) {
     ++number;
     const auto words = text::words(line);
-    if (words.size() > 1 && words[0] == "Filesystem") {
-      if (words[1] == "1B-blocks") block = 1;
-      if (words[1] == "1M-blocks") block = 1 << 20;
+    if (words.size() < 6) continue;
+    // The heading, in any language.
+    if (!words.back().starts_with('/')) {
+      for (const auto word : words) block = word.starts_with("1B-") ? 1 : word.starts_with("1M-") ? 1 << 20 : block;
       continue;
     }
-    if (words.size() < 6) continue;
     ++rows;
     if (words.back() != "/dev/shm") continue;
     const auto size = size_of(words[words.size() - 5], block);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "doctor/outputs.h"
+#include "topology/job_variables.h"
 #include "topology/text.h"
 
 // What communication libraries say of themselves: NCCL's log, ucx_info, fi_info.
@@ -148,6 +149,38 @@ class NcclLog {
 
 std::string read_nccl_log(const Output& output, const Gathered& to) {
   return NcclLog(output, to).read();
+}
+
+// "[1700000000.123456] [node1:2211:0]  ib_mlx5_log.c:177  UCX  ERROR Transport retry count exceeded ..."
+std::string read_ucx_log(const Output& output, const Gathered& to) {
+  std::size_t number = 0;
+  std::size_t complaints = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto at = line.find(" UCX  ");
+    if (at == line.npos) continue;
+    const auto words = text::trim(line.substr(at + 6));
+    for (const auto& one : topology::job_variables(words))
+      to.facts.set("env." + text::quote(one.name), text::quote(one.value, 400), output.at(number));
+    if (!words.starts_with("WARN") && !words.starts_with("ERROR") && !words.starts_with("FATAL")) continue;
+    to.facts.set(fmt::format("ucx.warning.{:06}", ++complaints), text::quote(text::trim(words.substr(5)), 300),
+                 output.at(number));
+  }
+  return fmt::format("{}, {}", text::count(number, "line"), text::count(complaints, "complaint"));
+}
+
+// systemctl's "     Active: inactive (dead)"
+std::string read_fabric_manager(const Output& output, const Gathered& to) {
+  std::size_t number = 0;
+  for (const auto line : text::lines(output.text)) {
+    ++number;
+    const auto words = text::trim(line);
+    if (!words.starts_with("Active: ")) continue;
+    const auto state = text::quote(words.substr(8), 80);
+    to.facts.set("fabric_manager.state", state, output.at(number));
+    return state;
+  }
+  return {};
 }
 
 // "#      Transport: rc_mlx5" and "#         Device: mlx5_0:1"

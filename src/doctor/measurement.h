@@ -40,6 +40,9 @@ struct Measurement {
   std::string problem;
 };
 
+// As many of one output are read at most.
+inline constexpr std::size_t kMaxRows = 100000;
+
 struct MeasuredOptions {
   predict::MeasuredDefaults defaults;  // of a CSV without a NIC
 };

@@ -52,6 +52,8 @@ constexpr ReaderOf kReaders[] = {
     {Kind::hl_smi, read_hl_smi_errors},
     {Kind::nccl_log, read_nccl_log},
     {Kind::ucx_info, read_ucx_info},
+    {Kind::ucx_log, read_ucx_log},
+    {Kind::fabric_manager, read_fabric_manager},
     {Kind::fi_info, read_fi_info},
 };
 
@@ -69,6 +71,7 @@ void read_rates(topology::Output& output, const Gathered& to) {
     output.fail(failed->problem);
   } else {
     output.read_as(fmt::format("{} measured row{}", rows->size(), rows->size() == 1 ? "" : "s"));
+    if (rows->size() >= kMaxRows) output.cut = "what stands behind them is not read";
   }
   to.measured.insert(to.measured.end(), std::make_move_iterator(rows->begin()), std::make_move_iterator(rows->end()));
 }

@@ -76,6 +76,8 @@ std::string read_perfquery(const topology::Output& output, const Gathered& to);
 std::string read_ibnetdiscover(const topology::Output& output, const Gathered& to);
 std::string read_hl_smi_errors(const topology::Output& output, const Gathered& to);
 std::string read_nccl_log(const topology::Output& output, const Gathered& to);
+std::string read_ucx_log(const topology::Output& output, const Gathered& to);
+std::string read_fabric_manager(const topology::Output& output, const Gathered& to);
 std::string read_ucx_info(const topology::Output& output, const Gathered& to);
 std::string read_fi_info(const topology::Output& output, const Gathered& to);
 

@@ -181,8 +181,8 @@ std::string read_variables(const Output& output, const Gathered& to) {
     const auto equals = line.find('=');
     if (equals == line.npos) continue;
     ++all;
-    known = known || is_of_environments(line.substr(0, equals));
     for (auto& one : topology::job_variables(line)) found[one.name] = one.value;
+    if (found.empty()) known = known || is_of_environments(line.substr(0, equals));
   }
   if (all == 0 || (found.empty() && !known)) return {};
   read_environment(found, output.at(1), to.machine, to.facts);

@@ -40,6 +40,11 @@ std::vector<std::string> unseen_of(const Case& found, const Report& report) {
     out.emplace_back("NVIDIA's driver is loaded and no GPU can be seen");
   if (const auto* lines = found.facts.find("kernel.unjudged"); lines != nullptr)
     out.push_back(fmt::format("the kernel's log has {}", lines->value));
+  for (const auto& note : machine.notes) {
+    if (note.kind == topology::NoteKind::left_out) out.push_back(note.subject + ": " + note.text);
+  }
+  if (const auto more = found.facts.left_out(); more > 0)
+    out.push_back(fmt::format("facts: {} are left out, behind {} others", more, found.facts.all().size()));
   if (machine.gpus.empty() && machine.nics.empty() && accelerators.empty())
     out.emplace_back("no GPU and no NIC was seen");
   if (report.rules == 0) out.emplace_back("no rule could check anything");

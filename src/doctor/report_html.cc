@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kStyle = R"(
 :root{color-scheme:light dark}
-body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem}
+body{overflow-wrap:break-word;font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem}
 figure{margin:1rem 0;overflow-x:auto}
 figure svg{max-width:100%;min-width:var(--least);height:auto;display:block}
 h1 span{padding:.1em .5em;border-radius:.3em;color:#fff}
@@ -24,7 +24,8 @@ h1 span{padding:.1em .5em;border-radius:.3em;color:#fff}
 .unclear{background:#5f6368;color:#fff}
 .read{display:grid;grid-template-columns:fit-content(14rem) fit-content(12rem) 1fr;gap:.15rem 1rem;margin:.6rem 0}
 .read>*{overflow-wrap:anywhere;min-width:0}.read .not{border-left:4px solid #b35900;padding-left:.4rem}
-@media(max-width:600px){.read{grid-template-columns:1fr}.read b{margin-top:.5rem}body{padding:0 .6rem}td+td{overflow-wrap:anywhere}}
+@media(max-width:600px){.read{grid-template-columns:1fr}.read b{margin-top:.5rem}body{padding:0 .6rem}td+td{overflow-wrap:anywhere}
+pre{white-space:pre-wrap;overflow-wrap:anywhere}}
 section{border-left:5px solid #888;padding:.2rem 1rem;margin:1rem 0}
 section.broken{border-color:#c62828;background:none;color:inherit}section.warning{border-color:#b35900}
 section h3{margin:.3rem 0}

@@ -65,8 +65,13 @@ std::string read_smi_query(const Output& output, const Gathered& to) {
   std::map<std::string, std::string> uncorrected_at;
   std::map<std::string, std::pair<std::string, std::string>> throttled;  // reasons, and where the last stands
   const auto normal = [](std::string_view words) { return text::lower(words); };
+  const bool headed = output.text.starts_with("GPU ") || output.text.find("\nGPU ") != std::string::npos;
   for (const auto line : text::lines(output.text)) {
     ++number;
+    if (!headed && line == topology::kFabricHeading) {
+      fields.begin_gpu();
+      prefix = fmt::format("gpu.{}", told++);
+    }
     if (line.starts_with("GPU ")) {
       const auto bus = topology::BusId::parse(text::trim(line.substr(4)));
       fields.begin_gpu();

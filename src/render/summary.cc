@@ -185,7 +185,9 @@ std::string unknown_row(const Machine& machine) {
   std::size_t others = 0;
   for (const topology::Note& note : machine.notes) {
     if (note.kind == topology::NoteKind::conflict) ++conflicts;
-    if (note.kind == topology::NoteKind::unknown || note.kind == topology::NoteKind::unreadable) ++others;
+    if (note.kind == topology::NoteKind::unknown || note.kind == topology::NoteKind::unreadable ||
+        note.kind == topology::NoteKind::left_out)
+      ++others;
   }
   std::vector<std::string> parts;
   if (others > 0) parts.push_back(count(others, "thing the source does not say", "things the source does not say"));

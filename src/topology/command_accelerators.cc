@@ -62,7 +62,8 @@ void add_link(Machine& machine, LinkKind kind, Ref<Gpu> a, Ref<Gpu> b) {
 
 // "ENABLED" and "DISABLED" of the access table.
 void learn_access(Machine& machine, Ref<Gpu> from, Ref<Gpu> to, bool allowed) {
-  if (from == to || machine.peers.size() >= 65536) return;
+  if (from == to) return;
+  if (machine.peers.size() >= kPeerLimit.most) return leave_out(machine, kPeerLimit);
   PeerAccess peer;
   peer.from = from;
   peer.to = to;
@@ -197,11 +198,75 @@ std::size_t read_mx_smi(std::string_view content, const std::string& place, Mach
   return told.size();
 }
 
+namespace {
+
+std::vector<std::string_view> comma_cells(std::string_view line) {
+  auto cells = text::split(line, ',');
+  for (auto& cell : cells) cell = text::trim(cell);
+  return cells;
+}
+
+// "0, HL-225, 0000:19:00.0" below "index, name, bus_id"; `place` is its number where no column has one.
+Ref<Gpu> queried_module(const std::vector<std::string_view>& heading, const std::vector<std::string_view>& row,
+                        std::uint32_t place, Machine& machine) {
+  const auto cell = [&](std::string_view name) {
+    const auto at = std::find(heading.begin(), heading.end(), name) - heading.begin();
+    return static_cast<std::size_t>(at) < row.size() && row.size() == heading.size() ? row[static_cast<std::size_t>(at)]
+                                                                                     : std::string_view{};
+  };
+  const auto bus = BusId::parse(cell("bus_id"));
+  if (!bus) return {};
+  const auto gpu = gpu_at(machine, *bus, text::to_u32(cell("index")).value_or(place), kHabana);
+  if (gpu && !cell("name").empty()) machine.gpus[gpu.index].model.learn(text::quote(cell("name")), kSource);
+  return gpu;
+}
+
+}  // namespace
+
+// "| 0     910B3   | OK            | 94.5 ..." and "| 0               | 0000:C1:00.0  | ...": Huawei's accelerators, of
+// which no more than name and place is known here.
+std::size_t read_npu_smi(std::string_view content, const std::string&, Machine& machine) {
+  std::string_view name;
+  std::size_t read = 0;
+  for (const auto line : text::lines(content)) {
+    const auto cells = text::split(line, '|');
+    if (cells.size() < 4) continue;
+    const auto left = text::words(cells[1]);
+    if (left.empty() || !text::to_u32(left.front())) continue;
+    if (left.size() > 1) name = left[1];
+    const auto bus = BusId::parse(text::trim(cells[2]));
+    if (!bus) continue;
+    ++read;
+    auto function = find_pci(machine, *bus);
+    if (!function) {
+      if (machine.pci.size() >= kMaxPciDevices) {
+        leave_out(machine, kPciDeviceLimit);
+        continue;
+      }
+      function = Ref<PciDevice>(machine.pci.size());
+      machine.pci.emplace_back().bus_id = *bus;
+    }
+    auto& device = machine.pci[function.index];
+    device.vendor_id.learn(kVendorHuawei, kSource);
+    device.class_code.learn(0x120000, kSource);
+    if (!name.empty()) device.device_name.learn("Ascend " + text::quote(name), kSource);
+  }
+  return read;
+}
+
 // "|   0  HL-225              N/A  | 0000:43:00.0     N/A |                   0  |"
 std::size_t read_hl_smi(std::string_view content, const std::string&, Machine& machine) {
   std::set<std::uint32_t> told;
   Ref<Gpu> gpu;
+  std::vector<std::string_view> heading;  // of -Q
   for (const auto line : text::lines(content)) {
+    if (line.find("bus_id") != line.npos) heading = comma_cells(line);
+    if (!heading.empty() && line.find('|') == line.npos) {
+      if (const auto queried =
+              queried_module(heading, comma_cells(line), static_cast<std::uint32_t>(told.size()), machine))
+        told.insert(queried.index);
+      continue;
+    }
     const auto cells = text::split(line, '|');
     if (cells.size() < 4) continue;
     const auto left = text::words(cells[1]);

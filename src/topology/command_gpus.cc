@@ -86,7 +86,11 @@ std::size_t read_gpu_query(std::string_view content, const std::string& place, M
       }
     }
     ++rows;
-    if (!gpu || machine.pci.size() >= kMaxPciDevices) continue;
+    if (!gpu) continue;
+    if (machine.pci.size() >= kMaxPciDevices) {
+      leave_out(machine, kPciDeviceLimit);
+      continue;
+    }
     auto& known = machine.gpus[gpu.index];
     if (bus) {
       const auto function = gpu_function(machine, *bus);

@@ -11,7 +11,10 @@ namespace {
 
 NumaNode* node_numbered(Machine& machine, std::uint32_t number) {
   if (const auto known = find_numa(machine, number)) return &machine.numa_nodes[known.index];
-  if (number > 4095 || machine.numa_nodes.size() >= 4096) return nullptr;
+  if (number >= kNumaLimit.most) {
+    leave_out(machine, kNumaLimit);
+    return nullptr;
+  }
   machine.numa_nodes.emplace_back().os_index = number;
   return &machine.numa_nodes.back();
 }
@@ -123,24 +126,20 @@ std::size_t read_numactl(std::string_view content, const std::string& place, Mac
 // "Settings for eth0:", "Speed: 100000Mb/s", "Link detected: yes"
 std::size_t read_ethtool(std::string_view content, const std::string&, Machine& machine) {
   constexpr auto kEthtool = Source::netlink;
+  InterfaceByName interfaces(machine, machine.interfaces, kInterfaceLimit);
+  NetInterface* interface = nullptr;  // until the next is added
   std::size_t read = 0;
-  std::string name;
   for (const auto line : text::lines(content)) {
     const auto trimmed = text::trim(line);
     if (trimmed.starts_with("Settings for ")) {
       auto word = trimmed.substr(13);
       if (word.ends_with(':')) word.remove_suffix(1);
-      name = text::quote(word);
-      if (!find_interface(machine, name)) {
-        if (machine.interfaces.size() >= 16384) return read;
-        machine.interfaces.emplace_back().name = name;
-      }
-      ++read;
+      interface = interfaces.find_or_add(word);
+      read += interface == nullptr ? 0 : 1;
       continue;
     }
-    const auto interface = name.empty() ? Ref<NetInterface>{} : find_interface(machine, name);
-    if (!interface) continue;
-    auto& one = machine.interfaces[interface.index];
+    if (interface == nullptr) continue;
+    auto& one = *interface;
     if (trimmed.starts_with("Speed: ")) {
       const auto mbps = text::leading_double(trimmed.substr(7));
       if (mbps && *mbps > 0 && *mbps < 1e8) one.speed_gbps.learn(*mbps / 1000, kEthtool);

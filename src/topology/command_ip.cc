@@ -9,8 +9,6 @@
 namespace fairway::topology {
 namespace {
 
-constexpr std::size_t kMaxInterfaces = 16384;
-
 // `ip` does not print what is below an interface: guess the kind from name and flags.
 InterfaceKind kind_from(std::string_view name, std::string_view flags, bool has_peer) {
   const auto has = [flags](std::string_view flag) { return flags.find(flag) != flags.npos; };
@@ -36,14 +34,6 @@ bool has_flag(std::string_view flags, std::string_view flag) {
   return std::find(all.begin(), all.end(), flag) != all.end();
 }
 
-NetInterface* interface_named(Machine& machine, const std::string& name) {
-  if (const auto known = find_interface(machine, name)) return &machine.interfaces[known.index];
-  if (machine.interfaces.size() >= kMaxInterfaces) return nullptr;
-  machine.interfaces.emplace_back();
-  machine.interfaces.back().name = name;
-  return &machine.interfaces.back();
-}
-
 // "vethd5122f5@if18": the name and whether it has a peer.
 std::pair<std::string, bool> split_peer(std::string_view word) {
   const auto at = word.find('@');
@@ -57,7 +47,8 @@ void learn_state(NetInterface& interface, std::string_view word, Source source) 
 }  // namespace
 
 std::size_t read_ip_link(std::string_view content, const std::string&, Machine& machine) {
-  NetInterface* current = nullptr;
+  InterfaceByName interfaces(machine, machine.interfaces, kInterfaceLimit);
+  NetInterface* current = nullptr;  // until the next is added
   std::size_t read = 0;
   std::set<std::string> masters;  // interfaces with the flag MASTER
   std::set<std::string> bonded;   // those of them that a port with the flag SLAVE belongs to
@@ -74,8 +65,8 @@ std::size_t read_ip_link(std::string_view content, const std::string&, Machine& 
       continue;
     }
     const auto [name, has_peer] = split_peer(words[1].substr(0, words[1].size() - 1));
-    current = interface_named(machine, name);
-    if (current == nullptr) return read;
+    current = interfaces.find_or_add(name);
+    if (current == nullptr) continue;
     ++read;
     if (current->kind == InterfaceKind::unknown) current->kind = kind_from(name, words[2], has_peer);
     if (has_flag(words[2], "MASTER")) masters.insert(name);
@@ -94,10 +85,12 @@ std::size_t read_ip_link(std::string_view content, const std::string&, Machine& 
     }
   }
   // A VRF has the flag too; the ports of a bond have one of their own.
+  std::set<std::string> with_ports;
+  for (const auto& interface : machine.interfaces) {
+    if (interface.master) with_ports.insert(*interface.master);
+  }
   for (auto& interface : machine.interfaces) {
-    const bool has_ports = std::any_of(machine.interfaces.begin(), machine.interfaces.end(),
-                                       [&](const auto& one) { return one.master.value_or("") == interface.name; });
-    if (masters.contains(interface.name) && has_ports && !bonded.contains(interface.name) &&
+    if (masters.contains(interface.name) && with_ports.contains(interface.name) && !bonded.contains(interface.name) &&
         interface.kind == InterfaceKind::bond)
       interface.kind = InterfaceKind::other;
   }
@@ -105,13 +98,14 @@ std::size_t read_ip_link(std::string_view content, const std::string&, Machine& 
 }
 
 std::size_t read_ip_brief(std::string_view content, const std::string&, Machine& machine) {
+  InterfaceByName interfaces(machine, machine.interfaces, kInterfaceLimit);
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
     if (words.size() < 2) continue;
     const auto [name, has_peer] = split_peer(words[0]);
-    auto* interface = interface_named(machine, name);
-    if (interface == nullptr) return read;
+    auto* const interface = interfaces.find_or_add(name);
+    if (interface == nullptr) continue;
     ++read;
     if (interface->kind == InterfaceKind::unknown) interface->kind = kind_from(name, "", has_peer);
     learn_state(*interface, words[1], Source::ip_addr);

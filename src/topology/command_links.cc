@@ -14,7 +14,6 @@ namespace fairway::topology {
 namespace {
 
 constexpr auto kSysfs = Source::sysfs;
-constexpr std::size_t kMaxLinks = 65536;
 
 struct Target {
   std::uint32_t domain = 0;
@@ -52,7 +51,14 @@ std::optional<Target> parse_target(std::string_view text) {
 
 class LinkReader {
  public:
-  LinkReader(const std::string& place, Machine& machine) : place_(place), machine_(machine) {
+  LinkReader(const std::string& place, Machine& machine)
+      : place_(place),
+        machine_(machine),
+        devices_(machine, machine.rdma, kRdmaLimit),
+        interfaces_(machine, machine.interfaces, kInterfaceLimit) {
+    for (std::size_t i = 0; i < machine.nics.size(); ++i) {
+      if (machine.nics[i].rdma) nics_.try_emplace(machine.nics[i].rdma.index, i);
+    }
     for (std::size_t i = 0; i < machine.pci.size(); ++i) index_[machine.pci[i].bus_id] = Ref<PciDevice>(i);
     for (std::size_t i = 0; i < machine.host_bridges.size(); ++i) {
       const auto& bridge = machine.host_bridges[i];
@@ -69,7 +75,7 @@ class LinkReader {
     ++read_;
     if (target->is_virtual) {
       if (!target->rdma.empty()) {
-        if (auto* device = rdma_named(target->rdma)) device->software.learn(true, kSysfs);
+        if (auto* device = devices_.find_or_add(target->rdma)) device->software.learn(true, kSysfs);
       }
       return;
     }
@@ -97,7 +103,10 @@ class LinkReader {
     for (std::size_t i = 0; i < target.way.size(); ++i) {
       auto& place = index_[target.way[i]];
       if (!place) {
-        if (machine_.pci.size() >= kMaxPciDevices) return {};
+        if (machine_.pci.size() >= kMaxPciDevices) {
+          leave_out(machine_, kPciDeviceLimit);
+          return {};
+        }
         place = Ref<PciDevice>(machine_.pci.size());
         machine_.pci.emplace_back().bus_id = target.way[i];
       }
@@ -118,22 +127,15 @@ class LinkReader {
     return parent;
   }
 
-  RdmaDevice* rdma_named(std::string_view name) {
-    const auto quoted = text::quote(name);
-    if (const auto known = find_rdma(machine_, quoted)) return &machine_.rdma[known.index];
-    if (machine_.rdma.size() >= kMaxLinks) return nullptr;
-    machine_.rdma.emplace_back().name = quoted;
-    return &machine_.rdma.back();
-  }
-
   void join_rdma(std::string_view name, Ref<PciDevice> function) {
-    auto* device = rdma_named(name);
+    auto* const device = devices_.find_or_add(name);
     if (device == nullptr) return;
     device->software.learn(false, kSysfs);
     const auto ref = Ref<RdmaDevice>(static_cast<std::size_t>(device - machine_.rdma.data()));
-    for (auto& nic : machine_.nics) {
-      if (nic.rdma != ref) continue;
-      if (nic.functions.empty()) nic.functions.push_back(function);
+    const auto [known, fresh] = nics_.try_emplace(ref.index, machine_.nics.size());
+    if (!fresh) {
+      auto& functions = machine_.nics[known->second].functions;
+      if (functions.empty()) functions.push_back(function);
       return;
     }
     Nic nic;
@@ -146,19 +148,18 @@ class LinkReader {
   void join_interface(std::string_view name, Ref<PciDevice> function) {
     auto& pci = machine_.pci[function.index];
     pci.class_code.learn(pci.class_code.value_or(0x020000), kSysfs);
-    const auto quoted = text::quote(name);
-    auto known = find_interface(machine_, quoted);
-    if (!known) {
-      if (machine_.interfaces.size() >= kMaxLinks) return;
-      known = Ref<NetInterface>(machine_.interfaces.size());
-      machine_.interfaces.emplace_back().name = quoted;
-      machine_.interfaces.back().kind = InterfaceKind::physical;
-    }
-    machine_.interfaces[known.index].pci = function;
+    const auto before = machine_.interfaces.size();
+    auto* const interface = interfaces_.find_or_add(name);
+    if (interface == nullptr) return;
+    if (machine_.interfaces.size() > before) interface->kind = InterfaceKind::physical;
+    interface->pci = function;
   }
 
   std::string place_;
   Machine& machine_;
+  RdmaByName devices_;
+  InterfaceByName interfaces_;
+  std::map<std::uint32_t, std::size_t> nics_;  // by their RDMA devices
   std::size_t read_ = 0;
   std::map<BusId, Ref<PciDevice>> index_;
   std::map<std::pair<std::uint32_t, std::uint8_t>, Ref<HostBridge>> roots_;
@@ -178,21 +179,36 @@ std::optional<FileLine> file_line(std::string_view line) {
   return FileLine{line.substr(0, colon), text::trim(line.substr(colon + 1))};
 }
 
-NetInterface* interface_named(Machine& machine, std::string_view name) {
-  const auto quoted = text::quote(name);
-  if (const auto known = find_interface(machine, quoted)) return &machine.interfaces[known.index];
-  if (machine.interfaces.size() >= kMaxLinks) return nullptr;
-  machine.interfaces.emplace_back().name = quoted;
-  return &machine.interfaces.back();
-}
+// Devices of one reading of files, by name and bus id.
+struct FileReading {
+  explicit FileReading(Machine& of)
+      : machine(of), rdma(of, of.rdma, kRdmaLimit), interfaces(of, of.interfaces, kInterfaceLimit) {}
+  Ref<PciDevice> function(const BusId& bus) {
+    for (; indexed < machine.pci.size(); ++indexed)
+      functions.try_emplace(machine.pci[indexed].bus_id, Ref<PciDevice>(indexed));
+    if (const auto found = functions.find(bus); found != functions.end()) return found->second;
+    if (machine.pci.size() >= kMaxPciDevices) {
+      leave_out(machine, kPciDeviceLimit);
+      return {};
+    }
+    machine.pci.emplace_back().bus_id = bus;
+    return Ref<PciDevice>(machine.pci.size() - 1);
+  }
 
-bool read_interface_file(std::string_view name, std::string_view field, std::string_view value, Machine& machine) {
+  Machine& machine;
+  RdmaByName rdma;
+  InterfaceByName interfaces;
+  std::map<BusId, Ref<PciDevice>> functions;
+  std::size_t indexed = 0;
+};
+
+bool read_interface_file(std::string_view name, std::string_view field, std::string_view value, FileReading& to) {
   const auto number = text::to_u32(value);
   const bool speed = field == "speed" && text::to_signed(value);
   const bool carrier = field == "carrier" && number && *number < 2;
   const bool mtu = field == "mtu" && number;
   if (!speed && !carrier && !mtu && field != "operstate") return false;
-  auto* interface = interface_named(machine, name);
+  auto* const interface = to.interfaces.find_or_add(name);
   if (interface == nullptr) return false;
   // A driver that knows no speed says -1.
   if (speed && number && *number > 0 && *number < 10000000) interface->speed_gbps.learn(*number / 1e3, kSysfs);
@@ -202,20 +218,16 @@ bool read_interface_file(std::string_view name, std::string_view field, std::str
   return true;
 }
 
-bool read_function_file(const BusId& bus, std::string_view field, std::string_view value, Machine& machine) {
+bool read_function_file(const BusId& bus, std::string_view field, std::string_view value, FileReading& to) {
   const auto gts = field.ends_with("_link_speed") ? text::leading_double(value) : std::nullopt;
   const auto lanes = field.ends_with("_link_width") ? text::to_u32(value) : std::nullopt;
   const auto node = field == "numa_node" ? text::to_signed(value) : std::nullopt;
   const auto hex = field == "vendor" || field == "device" || field == "class" ? text::to_hex(value) : std::nullopt;
   const bool known = (gts && *gts > 0 && *gts < 1000) || (lanes && *lanes <= 64) || node || (hex && *hex <= 0xffffff);
   if (!known) return false;
-  auto found = find_pci(machine, bus);
-  if (!found) {
-    if (machine.pci.size() >= kMaxPciDevices) return false;
-    found = Ref<PciDevice>(machine.pci.size());
-    machine.pci.emplace_back().bus_id = bus;
-  }
-  auto& device = machine.pci[found.index];
+  const auto found = to.function(bus);
+  if (!found) return false;
+  auto& device = to.machine.pci[found.index];
   const bool most = field.starts_with("max_");
   if (gts) (most ? device.link.max_speed_gts : device.link.speed_gts).learn(*gts, kSysfs);
   if (lanes) (most ? device.link.max_width : device.link.width).learn(*lanes, kSysfs);
@@ -230,13 +242,13 @@ bool read_function_file(const BusId& bus, std::string_view field, std::string_vi
 }
 
 // The same device has paths in class/ and in devices/.
-bool read_file_line(const FileLine& line, Machine& machine) {
+bool read_file_line(const FileLine& line, FileReading& to) {
   const auto parts = text::split(line.path, '/');
   const bool below = !line.path.starts_with('/');  // a folder of /sys
   if (below && parts.size() > 3 && parts[1] == "ports")
-    return read_port_file(parts[0], line.path.substr(parts[0].size() + 1), line.value, machine);
+    return read_port_file(parts[0], line.path.substr(parts[0].size() + 1), line.value, to.machine, to.rdma);
   if (const auto bus = BusId::parse(parts[0]); below && bus && parts.size() == 2)
-    return read_function_file(*bus, parts[1], line.value, machine);
+    return read_function_file(*bus, parts[1], line.value, to);
   for (std::size_t i = parts.size(); i-- > 2;) {
     const auto& name = parts[i];
     if (name.find_first_of("*?[{") != name.npos) return false;
@@ -244,10 +256,10 @@ bool read_file_line(const FileLine& line, Machine& machine) {
     if (i + 1 >= parts.size()) continue;
     const auto* const rest = parts[i + 1].data();
     const auto file = line.path.substr(static_cast<std::size_t>(rest - line.path.data()));
-    if (above == "infiniband") return read_port_file(name, file, line.value, machine);
-    if (above == "net") return read_interface_file(name, file, line.value, machine);
+    if (above == "infiniband") return read_port_file(name, file, line.value, to.machine, to.rdma);
+    if (above == "net") return read_interface_file(name, file, line.value, to);
     const auto bus = BusId::parse(name);
-    if (bus && i + 2 == parts.size()) return read_function_file(*bus, file, line.value, machine);
+    if (bus && i + 2 == parts.size()) return read_function_file(*bus, file, line.value, to);
   }
   return false;
 }
@@ -269,11 +281,12 @@ bool is_sysfs_path(std::string_view word) {
 }
 
 std::size_t read_sysfs_files(const Output& output, Machine& machine) {
+  FileReading to(machine);
   std::size_t read = 0;
   std::vector<std::string_view> values;
   for (const auto line : text::lines(output.text)) {
     const auto own = file_line(line);
-    if (own && read_file_line(*own, machine)) ++read;
+    if (own && read_file_line(*own, to)) ++read;
     if (!own && !text::trim(line).empty()) values.push_back(text::trim(line));
   }
   // `cat` of one file, or of several that its command names one by one.
@@ -282,7 +295,7 @@ std::size_t read_sysfs_files(const Output& output, Machine& machine) {
     if (word.starts_with("/sys/") || is_sysfs_path(word)) paths.push_back(word);
   }
   for (std::size_t i = 0; i < values.size() && values.size() == paths.size(); ++i) {
-    if (read_file_line({paths[i], values[i]}, machine)) ++read;
+    if (read_file_line({paths[i], values[i]}, to)) ++read;
   }
   return read;
 }

@@ -171,8 +171,7 @@ void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, M
     return;
   }
   if (machine.pci.size() >= kMaxPciDevices) {
-    add_note(machine, NoteKind::unreadable, place, "more PCI devices than any machine has: the rest was left out");
-    return;
+    return leave_out(machine, kPciDeviceLimit);
   }
   index[bus] = machine.pci.size();
   machine.pci.push_back(std::move(device));

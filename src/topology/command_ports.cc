@@ -16,16 +16,6 @@ namespace {
 constexpr auto kIbstat = Source::sysfs;
 constexpr auto kShowGids = Source::sysfs;
 constexpr auto kRdmaTool = Source::netlink;
-constexpr std::size_t kMaxRdmaDevices = 4096;
-constexpr std::size_t kMaxCounters = 1024;
-
-std::optional<std::size_t> device_index(Machine& machine, std::string_view name) {
-  const auto quoted = text::quote(name);
-  if (const auto known = find_rdma(machine, quoted)) return known.index;
-  if (machine.rdma.size() >= kMaxRdmaDevices) return {};
-  machine.rdma.emplace_back().name = quoted;
-  return machine.rdma.size() - 1;
-}
 
 RdmaPort& port_of_device(RdmaDevice& device, std::uint32_t number) {
   for (auto& port : device.ports) {
@@ -57,16 +47,16 @@ std::string physical_name(std::string_view word) {
 
 class PortReader {
  public:
-  PortReader(Source source, Machine& machine) : source_(source), machine_(machine) {}
+  PortReader(Source source, RdmaByName& devices) : source_(source), devices_(devices) {}
 
   bool begin(std::string_view device, std::uint32_t number) {
-    const auto index = device_index(machine_, device);
-    if (!index || number == 0 || number > 255) return false;
-    device_ = *index;
+    auto* const found = number == 0 || number > 255 ? nullptr : devices_.find_or_add(device);
+    if (found == nullptr) return false;
+    device_ = found;
     number_ = number;
     return true;
   }
-  [[nodiscard]] RdmaDevice& device() const { return machine_.rdma[device_]; }
+  [[nodiscard]] RdmaDevice& device() const { return *device_; }
   [[nodiscard]] RdmaPort& port() const { return port_of_device(device(), number_); }
 
   // Where sources differ a port that is down to one of them counts as down: one of them is of another time.
@@ -88,8 +78,8 @@ class PortReader {
 
  private:
   Source source_;
-  Machine& machine_;
-  std::size_t device_ = 0;
+  RdmaByName& devices_;
+  RdmaDevice* device_ = nullptr;  // until the next is added
   std::uint32_t number_ = 1;
 };
 
@@ -113,10 +103,12 @@ std::optional<std::uint32_t> small_number(std::string_view value) {
   return static_cast<std::uint32_t>(*hex);
 }
 
-void add_counter(std::vector<Counter>& counters, std::string_view name, std::uint64_t value, Source source) {
+void add_counter(Machine& machine, std::vector<Counter>& counters, std::string_view name, std::uint64_t value,
+                 Source source) {
   const auto quoted = text::quote(name);
-  const bool known = std::any_of(counters.begin(), counters.end(), [&](const auto& one) { return one.name == quoted; });
-  if (!known && counters.size() < kMaxCounters) counters.push_back({quoted, value, source});
+  if (std::any_of(counters.begin(), counters.end(), [&](const auto& one) { return one.name == quoted; })) return;
+  if (counters.size() >= kCounterLimit.most) return leave_out(machine, kCounterLimit);
+  counters.push_back({quoted, value, source});
 }
 
 }  // namespace
@@ -124,7 +116,8 @@ void add_counter(std::vector<Counter>& counters, std::string_view name, std::uin
 // "CA 'mlx5_0'", its fields, "Port 1:" and the port's. Where a grep left out the ports' headings, a field that comes
 // again is the next port's.
 std::size_t read_ibstat(std::string_view content, const std::string&, Machine& machine) {
-  PortReader reader(kIbstat, machine);
+  RdmaByName devices(machine, machine.rdma, kRdmaLimit);
+  PortReader reader(kIbstat, devices);
   std::string_view name;
   bool in_port = false;
   std::uint32_t unheaded = 0;         // ports of this device so far that no heading numbers
@@ -136,7 +129,8 @@ std::size_t read_ibstat(std::string_view content, const std::string&, Machine& m
       name = quoted_name(trimmed);
       in_port = false;
       unheaded = 0;
-      if (!name.empty() && reader.begin(name, 1)) ++read;
+      if (!name.empty() && !reader.begin(name, 1)) name = {};
+      read += name.empty() ? 0 : 1;
       continue;
     }
     if (name.empty()) continue;
@@ -177,7 +171,8 @@ std::size_t read_ibstat(std::string_view content, const std::string&, Machine& m
 
 // "Infiniband device 'mlx5_0' port 1 status:" and the port's fields.
 std::size_t read_ibstatus(std::string_view content, const std::string&, Machine& machine) {
-  PortReader reader(kIbstat, machine);
+  RdmaByName devices(machine, machine.rdma, kRdmaLimit);
+  PortReader reader(kIbstat, devices);
   bool in_port = false;
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
@@ -209,7 +204,8 @@ std::size_t read_ibstatus(std::string_view content, const std::string&, Machine&
 
 // "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1f0np0"
 std::size_t read_rdma_link(std::string_view content, const std::string&, Machine& machine) {
-  PortReader reader(kRdmaTool, machine);
+  RdmaByName devices(machine, machine.rdma, kRdmaLimit);
+  PortReader reader(kRdmaTool, devices);
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
@@ -235,7 +231,8 @@ std::size_t read_rdma_link(std::string_view content, const std::string&, Machine
 
 // "link mlx5_1/1 rx_write_requests 88123 out_of_sequence 0 ..."; -p breaks it into several lines.
 std::size_t read_rdma_statistic(std::string_view content, const std::string&, Machine& machine) {
-  PortReader reader(kRdmaTool, machine);
+  RdmaByName devices(machine, machine.rdma, kRdmaLimit);
+  PortReader reader(kRdmaTool, devices);
   std::size_t read = 0;
   bool in_port = false;
   for (const auto line : text::lines(content)) {
@@ -250,15 +247,16 @@ std::size_t read_rdma_statistic(std::string_view content, const std::string&, Ma
     }
     for (; in_port && next + 1 < words.size(); next += 2) {
       const auto value = text::to_unsigned(words[next + 1]);
-      if (value) add_counter(reader.port().hw_counters, words[next], *value, kRdmaTool);
+      if (value) add_counter(machine, reader.port().hw_counters, words[next], *value, kRdmaTool);
     }
   }
   return read;
 }
 
-bool read_port_file(std::string_view device, std::string_view file, std::string_view value, Machine& machine) {
+bool read_port_file(std::string_view device, std::string_view file, std::string_view value, Machine& machine,
+                    RdmaByName& devices) {
   const auto parts = text::split(file, '/');
-  PortReader reader(Source::sysfs, machine);
+  PortReader reader(Source::sysfs, devices);
   if (parts.size() == 1) {
     const auto field = parts[0];
     if (field != "fw_ver" && field != "hca_type" && field != "board_id") return false;
@@ -280,7 +278,7 @@ bool read_port_file(std::string_view device, std::string_view file, std::string_
   if ((!word && !rate && !count) || !reader.begin(device, *number)) return false;
   auto& port = reader.port();
   if (count && parts[3] != "lifespan")
-    add_counter(field == "counters" ? port.counters : port.hw_counters, parts[3], *count, Source::sysfs);
+    add_counter(machine, field == "counters" ? port.counters : port.hw_counters, parts[3], *count, Source::sysfs);
   if (field == "state") reader.learn_state(state_name(value));
   if (field == "phys_state") reader.learn_physical(physical_name(value));
   if (field == "link_layer") port.link_layer.learn(text::quote(value), Source::sysfs);
@@ -296,7 +294,8 @@ bool read_port_file(std::string_view device, std::string_view file, std::string_
 
 // "mlx5_0  1  3  0000:0000:0000:0000:0000:ffff:0a00:0001  10.0.0.1  v2  ens1f0np0"
 std::size_t read_show_gids(std::string_view content, const std::string&, Machine& machine) {
-  PortReader reader(kShowGids, machine);
+  RdmaByName devices(machine, machine.rdma, kRdmaLimit);
+  PortReader reader(kShowGids, devices);
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
@@ -305,9 +304,11 @@ std::size_t read_show_gids(std::string_view content, const std::string&, Machine
     const auto index = text::to_u32(words[2]);
     if (!number || !index || words[3].find(':') == words[3].npos || !reader.begin(words[0], *number)) continue;
     auto& port = reader.port();
-    if (port.gids.size() >= 1024 ||
-        std::any_of(port.gids.begin(), port.gids.end(), [&](const Gid& gid) { return gid.index == *index; }))
+    if (std::any_of(port.gids.begin(), port.gids.end(), [&](const Gid& gid) { return gid.index == *index; })) continue;
+    if (port.gids.size() >= kGidLimit.most) {
+      leave_out(machine, kGidLimit);
       continue;
+    }
     ++read;
     Gid gid;
     gid.index = *index;
@@ -351,7 +352,8 @@ std::string device_of_mlxlink(const Output& output, const Machine& machine) {
 std::string read_mlxlink(const Output& output, Machine& machine) {
   const auto name = device_of_mlxlink(output, machine);
   if (name.empty() || BusId::parse(name) || name.front() == '/') return {};
-  PortReader reader(Source::sysfs, machine);
+  RdmaByName devices(machine, machine.rdma, kRdmaLimit);
+  PortReader reader(Source::sysfs, devices);
   std::string gave;
   double gbps = 0;
   for (const auto line : text::lines(output.text)) {

@@ -10,16 +10,6 @@ namespace fairway::topology {
 namespace {
 
 constexpr auto kDevinfo = Source::ibv_devinfo;
-constexpr std::size_t kMaxDevices = 4096;
-constexpr std::size_t kMaxAttributes = 512;
-
-RdmaDevice* device_named(Machine& machine, const std::string& name) {
-  if (const auto known = find_rdma(machine, name)) return &machine.rdma[known.index];
-  if (machine.rdma.size() >= kMaxDevices) return nullptr;
-  machine.rdma.emplace_back();
-  machine.rdma.back().name = name;
-  return &machine.rdma.back();
-}
 
 RdmaPort& port_numbered(RdmaDevice& device, std::uint32_t number) {
   for (auto& port : device.ports) {
@@ -36,7 +26,7 @@ std::string_view without_number(std::string_view value) {
   return open == value.npos || !value.ends_with(')') ? value : value.substr(0, open);
 }
 
-void add_attribute(std::vector<Attribute>& list, std::string_view name, std::string_view value) {
+void add_attribute(Machine& machine, std::vector<Attribute>& list, std::string_view name, std::string_view value) {
   const auto quoted = text::quote(name);
   for (auto& attribute : list) {
     if (attribute.name != quoted) continue;
@@ -45,12 +35,13 @@ void add_attribute(std::vector<Attribute>& list, std::string_view name, std::str
       attribute.value.set(*attribute.value + " " + text::quote(value, 120), kDevinfo);
     return;
   }
-  if (list.size() < kMaxAttributes) list.push_back({quoted, {text::quote(value, 120), kDevinfo}});
+  if (list.size() >= kAttributeLimit.most) return leave_out(machine, kAttributeLimit);
+  list.push_back({quoted, {text::quote(value, 120), kDevinfo}});
 }
 
 class DevinfoReader {
  public:
-  explicit DevinfoReader(Machine& machine) : machine_(machine) {}
+  explicit DevinfoReader(Machine& machine) : machine_(machine), devices_(machine, machine.rdma, kRdmaLimit) {}
 
   void read_line(std::string_view line) {
     const auto trimmed = text::trim(line);
@@ -58,13 +49,13 @@ class DevinfoReader {
     if (trimmed.empty()) return;
     if (colon == trimmed.npos) {
       // A capability flag of the heading above.
-      if (device_ != nullptr && !heading_.empty()) add_attribute(target(), heading_, trimmed);
+      if (device_ != nullptr && !heading_.empty()) add_attribute(machine_, target(), heading_, trimmed);
       return;
     }
     const auto key = text::trim(trimmed.substr(0, colon));
     const auto value = text::trim(trimmed.substr(colon + 1));
     if (key == "hca_id") {
-      device_ = device_named(machine_, text::quote(value));
+      device_ = devices_.find_or_add(value);
       port_ = nullptr;
       heading_.clear();
       return;
@@ -128,7 +119,7 @@ class DevinfoReader {
     } else if (key == "board_id") {
       device_->board_id.learn(text::quote(value), kDevinfo);
     } else {
-      add_attribute(device_->attributes, key, value);
+      add_attribute(machine_, device_->attributes, key, value);
     }
   }
 
@@ -167,13 +158,14 @@ class DevinfoReader {
       const auto gbps = text::leading_double(value);  // "100.0 Gbps (128)": of one lane
       lane_gbps_ = gbps && *gbps > 0 && *gbps < 10000 && value.find("Gbps") != value.npos ? *gbps : 0;
     } else {
-      add_attribute(port_->attributes, key, value);
+      add_attribute(machine_, port_->attributes, key, value);
     }
   }
 
   // "GID[  2]: 0000:...:000e, RoCE v1"
   void read_gid(std::string_view key, std::string_view value) {
-    if (port_ == nullptr || port_->gids.size() >= 1024) return;
+    if (port_ == nullptr) return;
+    if (port_->gids.size() >= kGidLimit.most) return leave_out(machine_, kGidLimit);
     const auto index = text::to_u32(text::trim(key.substr(4, key.size() - 5)));
     const auto comma = value.rfind(", ");
     if (!index) return;
@@ -190,7 +182,8 @@ class DevinfoReader {
   }
 
   Machine& machine_;
-  RdmaDevice* device_ = nullptr;
+  RdmaByName devices_;
+  RdmaDevice* device_ = nullptr;  // until the next is added
   RdmaPort* port_ = nullptr;
   bool numbered_ = true;  // whether lines "port: 1" tell ports apart
   std::string heading_;
@@ -201,8 +194,6 @@ class DevinfoReader {
 }  // namespace
 
 std::size_t read_ibv_devinfo(std::string_view content, const std::string&, Machine& machine) {
-  // Reserve room for all devices: the reader keeps a pointer to the current one.
-  machine.rdma.reserve(machine.rdma.size() + kMaxDevices);
   DevinfoReader reader(machine);
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
@@ -213,12 +204,12 @@ std::size_t read_ibv_devinfo(std::string_view content, const std::string&, Machi
     reader.read_line(line);
   }
   reader.finish_port();
-  machine.rdma.shrink_to_fit();
   return read;
 }
 
 // "    mlx5_0          \t58a2e10300123456"; of `ibstat -l` the names alone.
 std::size_t read_ibv_devices(std::string_view content, const std::string&, Machine& machine) {
+  RdmaByName devices(machine, machine.rdma, kRdmaLimit);
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
@@ -227,13 +218,14 @@ std::size_t read_ibv_devices(std::string_view content, const std::string&, Machi
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
     });
     if (!name || (words.size() == 2 && (words[1].size() != 16 || !text::to_hex(words[1])))) continue;
-    if (device_named(machine, text::quote(words[0])) != nullptr) ++read;
+    if (devices.find_or_add(words[0]) != nullptr) ++read;
   }
   return read;
 }
 
 // "mlx5_bond_0 port 1 ==> bond0 (Up)"; with -v "0000:18:00.0 mlx5_0 (MT4129 - ...) ... port 1 (DOWN  ) ==> ens1 (Down)"
 std::size_t read_ibdev2netdev(std::string_view content, const std::string&, Machine& machine) {
+  RdmaByName devices(machine, machine.rdma, kRdmaLimit);
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
@@ -242,8 +234,9 @@ std::size_t read_ibdev2netdev(std::string_view content, const std::string&, Mach
     if (heads == words.begin() || arrow - heads < 2 || words.end() - arrow < 2) continue;
     const bool by_bus = BusId::parse(words[0]).has_value() && heads - words.begin() > 1;
     const auto number = text::to_u32(heads[1]);
-    auto* device = device_named(machine, text::quote(words[by_bus ? 1 : 0]));
-    if (device == nullptr || !number || *number == 0 || *number > 255) continue;
+    if (!number || *number == 0 || *number > 255) continue;
+    auto* const device = devices.find_or_add(words[by_bus ? 1 : 0]);
+    if (device == nullptr) continue;
     ++read;
     auto& port = port_numbered(*device, *number);
     const auto interface = text::quote(arrow[1]);

@@ -43,7 +43,10 @@ bool says_lost(std::string_view words) {
 
 Ref<Gpu> gpu_numbered(Machine& machine, std::uint32_t ordinal, const char* vendor) {
   if (const auto known = find_gpu(machine, ordinal)) return known;
-  if (machine.gpus.size() >= kMaxGpus) return {};
+  if (machine.gpus.size() >= kMaxGpus) {
+    leave_out(machine, kGpuLimit);
+    return {};
+  }
   machine.gpus.emplace_back().ordinal = ordinal;
   machine.gpus.back().vendor.set(vendor, kSmi);
   return Ref<Gpu>(machine.gpus.size() - 1);
@@ -52,7 +55,10 @@ Ref<Gpu> gpu_numbered(Machine& machine, std::uint32_t ordinal, const char* vendo
 Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place, const GpuMaker& maker) {
   auto function = find_pci(machine, bus);
   if (!function) {
-    if (machine.pci.size() >= kMaxPciDevices) return {};
+    if (machine.pci.size() >= kMaxPciDevices) {
+      leave_out(machine, kPciDeviceLimit);
+      return {};
+    }
     PciDevice device;
     device.bus_id = bus;
     device.vendor_id.set(maker.vendor_id, kSmi);
@@ -154,7 +160,7 @@ std::size_t read_topo_peers(std::string_view content, const std::string&, Machin
     const auto row = number_of(words[0]);
     if (columns.empty()) {
       for (const auto word : words) {
-        if (const auto column = number_of(word); column && columns.size() < 256) columns.push_back(*column);
+        if (const auto column = number_of(word)) columns.push_back(*column);
       }
       continue;
     }
@@ -165,7 +171,11 @@ std::size_t read_topo_peers(std::string_view content, const std::string&, Machin
       if (columns[c] == *row || (cell != "OK" && why == kWhy.end())) continue;
       const auto from = gpu_numbered(machine, *row, "NVIDIA");
       const auto to = gpu_numbered(machine, columns[c], "NVIDIA");
-      if (!from || !to || machine.peers.size() >= 65536) return read;
+      if (!from || !to) continue;
+      if (machine.peers.size() >= kPeerLimit.most) {
+        leave_out(machine, kPeerLimit);
+        return read;
+      }
       auto peer = std::find_if(machine.peers.begin(), machine.peers.end(),
                                [&](const auto& one) { return one.from == from && one.to == to; });
       if (peer == machine.peers.end()) {

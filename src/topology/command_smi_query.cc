@@ -189,6 +189,8 @@ std::size_t read_smi_query(const Output& output, Machine& machine) {
   Ref<Gpu> gpu;
   SmiFields fields;
   for (const auto line : text::lines(output.text)) {
+    // Of `grep -A Fabric` each block is the next GPU's.
+    if (numbers.empty() && line == kFabricHeading && gpu_numbered(machine, told, kOfQuery.name)) ++told;
     if (line.starts_with("GPU ")) {
       fields.begin_gpu();
       const auto bus = BusId::parse(text::trim(line.substr(4)));

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "topology/by_name.h"
 #include "topology/machine.h"
 #include "topology/output.h"
 
@@ -39,7 +40,10 @@ bool is_sysfs_file(std::string_view line);
 // "0000:81:00.0/current_link_width", "mlx5_0/ports/1/rate": below the folder that a shell stood in.
 bool is_sysfs_path(std::string_view word);
 // What "ports/1/rate" of a device holds; false: it is nothing that a machine has.
-bool read_port_file(std::string_view device, std::string_view file, std::string_view value, Machine& machine);
+using RdmaByName = ByName<RdmaDevice>;
+using InterfaceByName = ByName<NetInterface>;
+bool read_port_file(std::string_view device, std::string_view file, std::string_view value, Machine& machine,
+                    RdmaByName& devices);
 // `nvidia-smi --query-gpu=index,pci.bus_id --format=csv`
 std::size_t read_gpu_query(std::string_view content, const std::string& place, Machine& machine);
 // ibstat, ibstatus, `rdma link`, `rdma statistic`, show_gids
@@ -58,6 +62,7 @@ std::size_t read_rocm_smi(std::string_view content, const std::string& place, Ma
 // `amd-smi list`, `static` and `topology`; `mx-smi` and `mx-smi topo -m` (MetaX); hl-smi (Gaudi)
 std::size_t read_amd_smi(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_mx_smi(std::string_view content, const std::string& place, Machine& machine);
+std::size_t read_npu_smi(std::string_view content, const std::string& place, Machine& machine);
 std::size_t read_hl_smi(std::string_view content, const std::string& place, Machine& machine);
 // The GPU of a number, and the one at a bus id, which is new at `place` if it is none's; none if there are too many.
 struct GpuMaker {
@@ -72,6 +77,7 @@ std::string read_mlxlink(const Output& output, Machine& machine);
 std::string device_of_mlxlink(const Output& output, const Machine& machine);
 // The lines of `nvidia-smi -q`. Of a field the heading is the line that it stands to the right of; where a grep left
 // that out, the heading that its name and value alone tell.
+inline constexpr std::string_view kFabricHeading = "    Fabric";
 struct SmiField {
   std::string_view key;  // a heading's name, where there is no value
   std::string_view value;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -81,6 +82,7 @@ Status read_folder(const std::string& path, bool tree, Evidence& evidence) {
 // Keeps the outputs of one host, which most are of, and those that name none; the others' are evidence of their own.
 void part_hosts(const std::string& path, Evidence& evidence) {
   std::vector<std::pair<std::string, std::size_t>> hosts;
+  std::set<std::string> left_out;
   for (const auto& output : evidence.outputs) {
     const auto host = host_of(output);
     if (host.empty() || output.kind == OutputKind::unknown) continue;
@@ -89,7 +91,15 @@ void part_hosts(const std::string& path, Evidence& evidence) {
       ++known->second;
     } else if (hosts.size() < kMaxHosts) {
       hosts.emplace_back(host, 1);
+    } else {
+      left_out.insert(host);
     }
+  }
+  if (!left_out.empty()) {
+    evidence.others.push_back(
+        {evidence.outputs.front().file, "hosts", ReadState::cut,
+         fmt::format("there are more than {}: {} are left out", kMaxHosts, text::count(left_out.size(), "other"))});
+    std::erase_if(evidence.outputs, [&](const Output& one) { return left_out.contains(host_of(one)); });
   }
   if (hosts.size() < 2) return;
   const auto most =

@@ -193,6 +193,7 @@ constexpr PartOf kPartReaders[] = {
     {Kind::amd_smi, read_amd_smi, "GPU"},
     {Kind::mx_smi, read_mx_smi, "GPU"},
     {Kind::hl_smi, read_hl_smi, "GPU"},
+    {Kind::npu_smi, read_npu_smi, "accelerator"},
     {Kind::lscpu, read_lscpu, "property of the CPUs"},
     {Kind::numactl, read_numactl, "NUMA node"},
     {Kind::sysfs_links, read_sysfs_links, "link"},

@@ -73,6 +73,7 @@ enum class NoteKind : std::uint8_t {
   conflict,    // two sources disagree; the text says which one was kept
   inferred,    // concluded, and from what
   lost,        // an export could not carry this
+  left_out,    // an input has more of this than is read
   remark,      // anything else worth knowing
 };
 

@@ -9,10 +9,13 @@
 namespace fairway::topology {
 
 std::optional<BusId> BusId::parse(std::string_view input) {
-  const auto colon_parts = text::split(input, ':');
-  if (colon_parts.size() < 2 || colon_parts.size() > 3) return {};
-  const auto dot_parts = text::split(colon_parts.back(), '.');
-  if (dot_parts.size() != 2) return {};
+  // "DOMAIN:BUS:DEVICE.FUNCTION", or without the domain.
+  const auto dot = input.find('.');
+  const auto last = dot == input.npos ? dot : input.rfind(':', dot);
+  if (last == input.npos || last == 0 || input.find_first_of(".:", dot + 1) != input.npos) return {};
+  const auto first = input.rfind(':', last - 1);
+  const bool has_domain = first != input.npos;
+  if (has_domain && input.find(':') != first) return {};
 
   const auto field = [](std::string_view s, std::size_t digits, std::uint64_t limit) -> std::optional<std::uint64_t> {
     if (s.empty() || s.size() > digits || s.find_first_not_of("0123456789abcdefABCDEF") != s.npos) return {};
@@ -20,10 +23,11 @@ std::optional<BusId> BusId::parse(std::string_view input) {
     return value && *value <= limit ? value : std::nullopt;
   };
   std::optional<std::uint64_t> domain = 0;
-  if (colon_parts.size() == 3) domain = field(colon_parts[0], 8, 0xffffffff);
-  const auto bus = field(colon_parts[colon_parts.size() - 2], 2, 0xff);
-  const auto device = field(dot_parts[0], 2, 0x1f);
-  const auto function = field(dot_parts[1], 1, 0x7);
+  if (has_domain) domain = field(input.substr(0, first), 8, 0xffffffff);
+  const auto begin = has_domain ? first + 1 : 0;
+  const auto bus = field(input.substr(begin, last - begin), 2, 0xff);
+  const auto device = field(input.substr(last + 1, dot - last - 1), 2, 0x1f);
+  const auto function = field(input.substr(dot + 1), 1, 0x7);
   if (!domain || !bus || !device || !function) return {};
   return BusId{static_cast<std::uint32_t>(*domain), static_cast<std::uint8_t>(*bus), static_cast<std::uint8_t>(*device),
                static_cast<std::uint8_t>(*function)};

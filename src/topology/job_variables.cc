@@ -79,6 +79,23 @@ std::vector<JobVariable> job_variables(std::string_view line) {
   return out;
 }
 
+std::optional<JobVariable> variable_of_yaml(std::string_view line, std::string_view next) {
+  const auto value_of = [](std::string_view words, std::string_view key) -> std::optional<std::string_view> {
+    words = text::trim(words);
+    if (words.starts_with("- ")) words = text::trim(words.substr(2));
+    if (!words.starts_with(key)) return {};
+    words = text::trim(words.substr(key.size()));
+    if (words.size() > 1 && (words.front() == '"' || words.front() == '\'') && words.back() == words.front())
+      words = words.substr(1, words.size() - 2);
+    return words;
+  };
+  const auto name = value_of(line, "name:");
+  if (!name || !is_name(*name)) return {};
+  const auto value = value_of(next, "value:");
+  if (!value) return {};
+  return JobVariable{std::string(*name), std::string(*value)};
+}
+
 bool starts_a_job(std::string_view words) {
   words = text::trim(words);
   const auto word = words.substr(0, words.find_first_of(" \t"));

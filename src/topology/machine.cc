@@ -13,11 +13,18 @@ namespace fairway::topology {
 void add_note(Machine& machine, NoteKind kind, std::string subject, std::string text) {
   Note note{kind, std::move(subject), std::move(text)};
   if (std::find(machine.notes.begin(), machine.notes.end(), note) != machine.notes.end()) return;
-  if (machine.notes.size() < kMaxNotes - 1) {
+  if (machine.notes.size() < kMaxNotes - 1 || kind == NoteKind::left_out) {
     machine.notes.push_back(std::move(note));
-  } else if (machine.notes.size() == kMaxNotes - 1) {
-    machine.notes.push_back({NoteKind::remark, "", fmt::format("more notes than {} were left out", kMaxNotes)});
+    return;
   }
+  Note rest{NoteKind::remark, "", fmt::format("more notes than {} were left out", kMaxNotes)};
+  if (std::find(machine.notes.begin(), machine.notes.end(), rest) == machine.notes.end())
+    machine.notes.push_back(std::move(rest));
+}
+
+void leave_out(Machine& machine, const LimitOf& limit) {
+  add_note(machine, NoteKind::left_out, std::string(limit.what),
+           fmt::format("there are more than {}: what stands behind those is left out", limit.most));
 }
 
 void sort_pci(Machine& machine) {

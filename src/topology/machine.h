@@ -20,7 +20,7 @@
 // in another Machine.
 namespace fairway::topology {
 
-// Limits of an input; beyond them it is refused. No real machine reaches them.
+// Limits of an input; beyond them it is refused, or a note says what was left out. No real machine reaches them.
 inline constexpr std::size_t kMaxPciDevices = 65536;
 inline constexpr std::size_t kMaxGpus = 1024;
 inline constexpr std::size_t kMaxNotes = 1000;
@@ -60,6 +60,22 @@ struct Machine {
 
 // Appends a note, equal ones only once. Beyond kMaxNotes the last note counts the rest.
 void add_note(Machine& machine, NoteKind kind, std::string subject, std::string text);
+
+// What a reader takes no more of, and the note that says so, which is kept whatever other notes there are.
+struct LimitOf {
+  std::string_view what;  // "RDMA devices"
+  std::size_t most = 0;
+};
+inline constexpr LimitOf kPciDeviceLimit{"PCI devices", kMaxPciDevices};
+inline constexpr LimitOf kGpuLimit{"GPUs", kMaxGpus};
+inline constexpr LimitOf kRdmaLimit{"RDMA devices", 4096};
+inline constexpr LimitOf kInterfaceLimit{"network interfaces", 16384};
+inline constexpr LimitOf kPeerLimit{"pairs of GPUs", 65536};
+inline constexpr LimitOf kNumaLimit{"NUMA nodes", 4096};
+inline constexpr LimitOf kGidLimit{"GIDs of a port", 1024};
+inline constexpr LimitOf kCounterLimit{"counters of a port", 1024};
+inline constexpr LimitOf kAttributeLimit{"attributes of a device", 512};
+void leave_out(Machine& machine, const LimitOf& limit);
 
 // Ok when every reference points at something, no PCI device is its own ancestor, none lies deeper than kMaxPciDepth,
 // bus ids are unique, and no number is impossible (negative, not finite). Every loader ends with it.

@@ -26,12 +26,13 @@ constexpr NameTable<Source, 20> kSources{{{Source::none, "none"},
                                           {Source::catalogue, "catalogue"},
                                           {Source::derived, "derived"}}};
 
-constexpr NameTable<NoteKind, 6> kNoteKinds{{{NoteKind::remark, "remark"},
+constexpr NameTable<NoteKind, 7> kNoteKinds{{{NoteKind::remark, "remark"},
                                              {NoteKind::unreadable, "unreadable"},
                                              {NoteKind::unknown, "unknown"},
                                              {NoteKind::conflict, "conflict"},
                                              {NoteKind::inferred, "inferred"},
-                                             {NoteKind::lost, "lost"}}};
+                                             {NoteKind::lost, "lost"},
+                                             {NoteKind::left_out, "left out"}}};
 
 constexpr NameTable<NodeKind, 12> kNodeKinds{{{NodeKind::none, "none"},
                                               {NodeKind::package, "package"},

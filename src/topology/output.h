@@ -30,7 +30,9 @@ enum class OutputKind : std::uint8_t {
   amd_smi,
   mx_smi,
   hl_smi,
+  npu_smi,
   driver_version,
+  fabric_manager,  // systemctl status nvidia-fabricmanager
   // PCI
   lspci,
   lspci_drawing,
@@ -75,6 +77,7 @@ enum class OutputKind : std::uint8_t {
   // libraries
   nccl_log,
   ucx_info,
+  ucx_log,
   fi_info,
   // measurements
   perftest,

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_set>
 
 #include "topology/command_text.h"
 #include "topology/job_variables.h"
@@ -113,19 +114,22 @@ bool is_command(std::string_view words) {
     words.remove_prefix(name.size());
   } while (!name.empty() && (name == "sudo" || name.find('=') != name.npos));
   name = name.substr(name.rfind('/') + 1);
-  return !name.empty() && std::find(std::begin(kCommands), std::end(kCommands), name) != std::end(kCommands);
+  static const std::unordered_set<std::string_view> known(std::begin(kCommands), std::end(kCommands));
+  return known.contains(name);
 }
 
 // "nvidia-smi topo -m", "ibstat", "./all_reduce_perf -b 8" on a line of its own, without a prompt; no sentence about
 // it.
 bool is_bare_command(std::string_view line) {
   if (line.empty() || line.front() == ' ' || line.front() == '\t' || line.back() == '.') return false;
+  const bool command = line.size() <= 200 && is_command(line);
+  if (!command && !starts_a_job(line)) return false;
   const auto all = text::words(line);
   // "mpirun -np 16 -x NCCL_NET=IB ./a.out": what it sets has signs that sentences have too.
   if (all.size() > 1 && (all[1].starts_with('-') || all[1] == "run") && starts_a_job(line) &&
       !job_variables(line).empty())
     return true;
-  if (line.size() > 200 || !is_command(line)) return false;
+  if (!command) return false;
   // "cat /sys/class/net/eth0/speed", "lspci -vv | grep -E 'LnkSta|LnkCap'"
   if (all.size() > 1 && (all[1].starts_with('/') || (all[1].starts_with('-') && line.find(" | ") != line.npos)))
     return line.find(": ") == line.npos;

@@ -100,8 +100,19 @@ class Cutter {
       whole.text = std::string(content_);
       return std::move(outputs_);
     }
-    for (std::size_t i = 0; i < lines_.size(); i = std::max(next_, i + 1)) take(i);
-    return finish();
+    std::size_t i = 0;
+    for (; i < lines_.size() && outputs_.size() < kMaxOutputs; i = std::max(next_, i + 1)) take(i);
+    auto out = finish();
+    if (i < lines_.size()) {
+      auto& rest = out.emplace_back();
+      rest.file = file_;
+      rest.command = fmt::format("what follows {} outputs", kMaxOutputs);
+      rest.numbers = {numbers_[i], numbers_.back()};
+      rest.state = ReadState::cut;
+      rest.gave =
+          fmt::format("{} are not read: give them in texts of their own", text::count(lines_.size() - i, "line"));
+    }
+    return out;
   }
 
  private:
@@ -138,7 +149,7 @@ class Cutter {
 
   // A command without any output.
   void end_command() {
-    if (command_.empty() || said_ || heading_ || is_silent_command(command_) || outputs_.size() >= kMaxOutputs) return;
+    if (command_.empty() || said_ || heading_ || is_silent_command(command_)) return;
     auto& out = open(Kind::unknown);
     out.state = ReadState::empty;
     out.gave = "it printed nothing";
@@ -185,9 +196,7 @@ class Cutter {
       const auto above = !fenced_ && !said_ ? command_ : std::string();
       heading_ = heading_ || !above.empty();
       boundary(above, !above.empty());
-      fenced_ = !fenced_;
-      has_fences_ = true;
-      return;
+      return turn_fence();
     }
     if (trimmed.front() == '<' && (trimmed.starts_with("<details") || trimmed.starts_with("</details") ||
                                    trimmed.starts_with("<pre") || trimmed.starts_with("</pre")))
@@ -199,6 +208,7 @@ class Cutter {
       host_ = std::move(host);
       return;
     }
+    if (take_yaml(i)) return;
     if (const auto command = command_of_line(line); !command.empty()) {
       // Who goes elsewhere from here says nothing of this host.
       if (auto host = host_of_prompt(line); !host.empty()) host_ = std::move(host);
@@ -213,6 +223,33 @@ class Cutter {
       }
     }
     take_words(i, line, trimmed, after_blank);
+  }
+
+  // "- name: NCCL_DEBUG" and "  value: INFO" of a pod's environment.
+  bool take_yaml(std::size_t i) {
+    const auto variable = i + 1 < lines_.size() ? variable_of_yaml(lines_[i], lines_[i + 1]) : std::nullopt;
+    if (!variable) return false;
+    said_ = fence_said_ = true;
+    if (!current_ || outputs_[*current_].kind != Kind::environment) open(Kind::environment);
+    auto& out = outputs_[*current_];
+    out.text += fmt::format("{}='{}'\n", variable->name, variable->value);
+    out.numbers.push_back(numbers_[i]);
+    next_ = i + 2;
+    return true;
+  }
+
+  // A block that holds commands and nothing else says what to run, not that they print nothing.
+  void turn_fence() {
+    fenced_ = !fenced_;
+    has_fences_ = true;
+    if (!fenced_ && !fence_said_) {
+      const auto begin = outputs_.begin() + static_cast<std::ptrdiff_t>(std::min(before_fence_, outputs_.size()));
+      outputs_.erase(
+          std::remove_if(begin, outputs_.end(), [](const Output& one) { return one.state == ReadState::empty; }),
+          outputs_.end());
+    }
+    before_fence_ = outputs_.size();
+    fence_said_ = false;
   }
 
   void begin(std::string_view command, std::size_t i) {
@@ -251,16 +288,17 @@ class Cutter {
   }
 
   void take_words(std::size_t i, std::string_view line, std::string_view trimmed, bool after_blank) {
-    said_ = true;
+    said_ = fence_said_ = true;
     const auto now = current_ ? outputs_[*current_].kind : Kind::unknown;
     auto kind = belongs_by_indent(now, line, trimmed) ? Kind::unknown : kind_of_line(line);
+    // What a program that measures logs through UCX is its own.
+    if (kind == Kind::ucx_log && is_measurement(now)) kind = Kind::unknown;
     if (is_log(kind)) {
       // The log of several hosts is as many outputs.
       const auto own = kind == Kind::kernel_log ? host_of_log_line(line) : std::string();
       const auto host = own.empty() ? host_ : own;
       auto log = logs_.find({kind, host});
       if (log == logs_.end()) {
-        if (outputs_.size() >= kMaxOutputs) return;
         const auto kept = current_;
         open(kind).host = host;
         log = logs_.emplace(std::pair{kind, host}, *current_).first;
@@ -287,7 +325,6 @@ class Cutter {
                                          kind == Kind::ethtool_statistics || headings_.contains(headed(kind, line)));
       if (!current_ || kind != now || again) start(kind);
     } else if (!current_ || (known && !may_hold(now, line, after_blank))) {
-      if (outputs_.size() >= kMaxOutputs) return;
       open(Kind::unknown);
     }
     append(*current_, i);
@@ -297,7 +334,6 @@ class Cutter {
 
   // A line of the command's own on what it could not do: a text of its own, which the reports name.
   void fail_beside(std::size_t i) {
-    if (outputs_.size() >= kMaxOutputs) return append(*current_, i);
     const auto kept = current_;
     const bool more = failed_ && outputs_[*failed_].command == command_;
     if (!more) {
@@ -366,7 +402,7 @@ class Cutter {
       outputs_[*current_].kind = kind;
       return;
     }
-    if (outputs_.size() < kMaxOutputs) open(kind);
+    open(kind);
   }
 
   [[nodiscard]] bool has_failed(std::size_t output, Kind kind) const {
@@ -457,6 +493,8 @@ class Cutter {
   bool heading_ = false;  // the command is a heading's, which may have its output elsewhere
   bool fenced_ = false;
   bool has_fences_ = false;
+  bool fence_said_ = false;       // whether the fence holds more than commands
+  std::size_t before_fence_ = 0;  // outputs
   bool after_blank_ = false;
 };
 

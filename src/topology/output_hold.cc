@@ -32,9 +32,11 @@ bool may_hold(Kind kind, std::string_view line, bool after_blank) {
     case Kind::ip_brief:
     case Kind::ibdev2netdev:
     case Kind::iommu_types:
+    case Kind::ucx_log:
     case Kind::sysfs_files:
     case Kind::cmdline:
     case Kind::uname: return false;
+    case Kind::fabric_manager:
     case Kind::ibv_devices:
     case Kind::rdma_link:
     case Kind::rdma_statistic: return indented;
@@ -49,7 +51,9 @@ bool may_hold(Kind kind, std::string_view line, bool after_blank) {
     case Kind::nvlink: return indented || starts("Link ") || starts("NVML: ");
     case Kind::ip_link:
       return indented || starts("link/") || starts("inet") || starts("altname") || starts("valid_lft");
-    case Kind::smi_query: return indented || starts("GPU ") || starts("=====") || line.find(" : ") != line.npos;
+    case Kind::npu_smi: return starts("|") || starts("+");
+    case Kind::smi_query:
+      return line == "--" || indented || starts("GPU ") || starts("=====") || line.find(" : ") != line.npos;
     case Kind::smi_table: return indented || starts("|") || starts("+") || !after_blank;
     case Kind::numactl: return indented || starts("node");
     case Kind::sysfs_links: return starts("total ") || starts("/") || starts("l") || starts("d") || starts("-");

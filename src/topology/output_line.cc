@@ -170,6 +170,41 @@ bool is_driver_counter(std::string_view line) {
                      [](char c) { return is_lower(c) || is_digit(c) || c == '_'; });
 }
 
+// "[1700000000.123456] [node1:2211:0]  ucp_context.c:1071 UCX  WARN  network device ..."
+bool is_ucx_line(std::string_view line) {
+  const auto at = line.find(" UCX  ");
+  if (at == line.npos || line.front() != '[') return false;
+  const auto level = first_word(line.substr(at + 6));
+  constexpr std::string_view kLevels[] = {"FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE", "REQ", "DATA"};
+  return std::find(std::begin(kLevels), std::end(kLevels), level) != std::end(kLevels);
+}
+
+// "index, name, bus_id" of `hl-smi -Q`; nvidia-smi's are pci.bus_id and gpu_bus_id.
+bool is_hl_query(std::string_view line) {
+  if (!has(line, "bus_id") || !has(line, ",")) return false;
+  const auto cells = text::split(line, ',');
+  const auto named = [&](std::string_view name) {
+    return std::any_of(cells.begin(), cells.end(), [&](auto cell) { return text::trim(cell) == name; });
+  };
+  return named("bus_id") && (named("index") || named("module_id") || named("name") || named("uuid"));
+}
+
+// The heading of df in the languages that people paste.
+bool is_df_heading(std::string_view line) {
+  if (!has(line, "%")) return false;
+  for (const auto* end : {"Mounted on", "Eingehängt auf", "Monté sur", "Montado en", "Montado em", "Montato su",
+                          "Gekoppeld op", "Смонтировано в", "マウント位置", "挂载点", "마운트위치"}) {
+    if (line.ends_with(end)) return true;
+  }
+  return false;
+}
+bool is_df_row(std::string_view line) {
+  if (!has(line, "% /")) return false;
+  const auto parts = text::words(line);
+  return parts.size() == 6 && parts[5].starts_with('/') && parts[4].ends_with('%') &&
+         text::to_u32(parts[4].substr(0, parts[4].size() - 1));
+}
+
 struct Start {
   std::string_view words;
   OutputKind kind;
@@ -213,6 +248,8 @@ constexpr auto kStarts = std::to_array<Start>({
     {"| MX-SMI ", OutputKind::mx_smi},
     {"| HL-SMI Version", OutputKind::hl_smi},
     {"| AIP ", OutputKind::hl_smi},
+    {"| npu-smi ", OutputKind::npu_smi},
+    {"| NPU   Name ", OutputKind::npu_smi},
     {"DCBX mode:", OutputKind::qos},
     {"Priority trust state:", OutputKind::qos},
     {"PFC configuration:", OutputKind::qos},
@@ -304,7 +341,7 @@ OutputKind kind_by_words(std::string_view line) {
   if (is_amd_heading(line)) return OutputKind::amd_smi;
   // "GPU 00000000:1B:00.0": a log whose heading was left out
   if (line.starts_with("GPU ") && BusId::parse(text::trim(line.substr(4)))) return OutputKind::smi_query;
-  if (is_hl_heading(line)) return OutputKind::hl_smi;
+  if (is_hl_heading(line) || is_hl_query(line)) return OutputKind::hl_smi;
   if ((line.starts_with("CA: ") || line.starts_with("Switch: 0x")) && line.ends_with(':'))
     return OutputKind::iblinkinfo;
   if (is_ibnetdiscover_line(line)) return OutputKind::ibnetdiscover;
@@ -318,7 +355,7 @@ OutputKind kind_by_words(std::string_view line) {
   if (has(line, "algbw") && has(line, "busbw")) return OutputKind::nccl_tests;
   if (has(line, "(UUID: GPU-")) return OutputKind::nvlink;
   if (line.starts_with("available: ") && has(line, " nodes (")) return OutputKind::numactl;
-  if (line.starts_with("Filesystem ") && has(line, "Mounted on")) return OutputKind::disk_free;
+  if (is_df_heading(line)) return OutputKind::disk_free;
   if (line.starts_with("Module ") && has(line, "Used by")) return OutputKind::modules;
   if (line.starts_with("Linux ") && (has(line, " SMP") || has(line, "GNU/Linux"))) return OutputKind::uname;
   if (line.starts_with("DEV") && has(line, "PORT") && has(line, "INDEX") && has(line, "GID"))
@@ -337,6 +374,10 @@ OutputKind kind_of_line(std::string_view line) {
   if (line.empty()) return OutputKind::unknown;
   if (is_kernel_line(line)) return OutputKind::kernel_log;
   if (is_nccl_line(line)) return OutputKind::nccl_log;
+  if (is_ucx_line(line)) return OutputKind::ucx_log;
+  // `nvidia-smi -q | grep -A 2 Fabric`
+  if (line == kFabricHeading) return OutputKind::smi_query;
+  if (has(line, "nvidia-fabricmanager.service")) return OutputKind::fabric_manager;
   if (is_lspci_line(line)) return OutputKind::lspci;
   if (is_ip_link_line(line)) return OutputKind::ip_link;
   const auto trimmed = text::trim(line);
@@ -362,6 +403,7 @@ OutputKind weak_kind_of_line(std::string_view line) {
   if (is_sysctl_line(trimmed)) return OutputKind::sysctl;
   if (is_variable_of(trimmed, true)) return OutputKind::environment;
   if (is_driver_counter(trimmed)) return OutputKind::ethtool_statistics;
+  if (is_df_row(trimmed)) return OutputKind::disk_free;
   if (std::count(trimmed.begin(), trimmed.end(), ',') > 1 && (has(trimmed, "gbps") || has(trimmed, "gbs")))
     return OutputKind::rows;
   return OutputKind::unknown;
@@ -411,6 +453,7 @@ bool is_failure(std::string_view line) {
                                          "Failed to open",
                                          "No AIPs found",
                                          "Error: No device",
+                                         "Error 802: system not yet initialized",
                                          "iperf3: error"};
   return std::any_of(std::begin(kWords), std::end(kWords), [line](auto one) { return has(line, one); });
 }

@@ -193,9 +193,17 @@ PathMatrix path_matrix(const Machine& machine) {
   for (const auto end : matrix.ends)
     matrix.numbers.push_back(end.kind == NodeKind::gpu ? machine.gpus[end.index].ordinal : nics++);
   const LinkTable links(machine);
+  // An end without any place has a path to itself alone.
+  std::vector<bool> placed;
+  for (const auto end : matrix.ends) {
+    const auto& written = machine.matrix.ends;
+    placed.push_back(end.kind == NodeKind::gpu || pci_of(machine, end) ||
+                     std::find(written.begin(), written.end(), end) != written.end());
+  }
   matrix.cells.resize(matrix.ends.size() * matrix.ends.size());
   for (std::size_t r = 0; r < matrix.ends.size(); ++r) {
     for (std::size_t c = 0; c < matrix.ends.size(); ++c) {
+      if (r != c && (!placed[r] || !placed[c])) continue;
       matrix.cells[r * matrix.ends.size() + c] =
           classify(machine, links, matrix.ends[r], matrix.ends[c]).value_or(PathClass{});
     }

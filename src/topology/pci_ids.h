@@ -15,6 +15,7 @@ inline constexpr std::uint32_t kVendorAmazon = 0x1d0f;
 inline constexpr std::uint32_t kVendorVirtio = 0x1af4;
 inline constexpr std::uint32_t kVendorHabana = 0x1da3;
 inline constexpr std::uint32_t kVendorMetax = 0x9999;
+inline constexpr std::uint32_t kVendorHuawei = 0x19e5;
 inline constexpr std::uint32_t kVendorGoogle = 0x1ae0;
 inline constexpr std::uint32_t kVendorQemu = 0x1b36;  // Red Hat, Inc.: its emulated devices
 

@@ -76,7 +76,8 @@ bool is_tcpx(const Machine& machine, Ref<PciDevice> function) {
 constexpr std::string_view kTcpx =
     "rail for TCP only: a Google adapter below a GPU's switch (GPUDirect-TCPX); its rate is not recorded";
 
-RailVerdict judge_rdma(const Machine& machine, std::uint32_t index) {
+// `nic` is the device's.
+RailVerdict judge_rdma(const Machine& machine, std::uint32_t index, Ref<Nic> nic) {
   const auto& device = machine.rdma[index];
   RailVerdict verdict{{NodeKind::rdma, index}, false, {}};
   if (device.software.value_or(false)) {
@@ -97,7 +98,6 @@ RailVerdict judge_rdma(const Machine& machine, std::uint32_t index) {
     verdict.reason = "no rail: its link layer is Unknown: neither InfiniBand nor Ethernet";
     return verdict;
   }
-  const auto nic = nic_of(machine, index);
   if (auto reason = nic ? management_reason(machine, machine.nics[nic.index]) : std::string(); !reason.empty()) {
     verdict.reason = std::move(reason);
     return verdict;
@@ -122,7 +122,22 @@ RailVerdict judge_rdma(const Machine& machine, std::uint32_t index) {
   return verdict;
 }
 
-RailVerdict judge_interface(const Machine& machine, std::uint32_t index) {
+// Whether it is a NIC with an RDMA device that sends through the interface.
+bool owns(const Machine& machine, const Nic& nic, std::uint32_t interface) {
+  if (!nic.rdma || machine.rdma[nic.rdma.index].software.value_or(false)) return false;
+  return (nic.bond && machine.bonds[nic.bond.index].interface.index == interface) ||
+         std::find(nic.interfaces.begin(), nic.interfaces.end(), Ref<NetInterface>(std::size_t{interface})) !=
+             nic.interfaces.end();
+}
+Ref<Nic> owner_of(const Machine& machine, std::uint32_t interface) {
+  for (std::size_t i = 0; i < machine.nics.size(); ++i) {
+    if (owns(machine, machine.nics[i], interface)) return Ref<Nic>(i);
+  }
+  return {};
+}
+
+// `owner` is the first of those.
+RailVerdict judge_interface(const Machine& machine, std::uint32_t index, Ref<Nic> owner) {
   const auto& interface = machine.interfaces[index];
   RailVerdict verdict{{NodeKind::interface, index}, false, {}};
   const auto no = [&verdict](std::string reason) {
@@ -145,21 +160,16 @@ RailVerdict judge_interface(const Machine& machine, std::uint32_t index) {
   }
   if (interface.state.value_or("") == "down" || (interface.carrier && !*interface.carrier))
     return no("the link is down");
-  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
-    const auto& nic = machine.nics[i];
-    const bool own = std::find(nic.interfaces.begin(), nic.interfaces.end(), Ref<NetInterface>(std::size_t{index})) !=
-                     nic.interfaces.end();
+  if (owner) {
+    const auto& nic = machine.nics[owner.index];
     const bool bonded = nic.bond && machine.bonds[nic.bond.index].interface.index == index;
-    if ((own || bonded) && nic.rdma && !machine.rdma[nic.rdma.index].software.value_or(false)) {
-      const auto whole = judge_rdma(machine, nic.rdma.index);
-      verdict.rail = whole.rail;
-      verdict.reason = fmt::format("{}: {} {}", whole.rail ? "rail" : "no rail",
-                                   bonded     ? "the bond of"
-                                   : nic.bond ? "a leg of"
-                                              : "the interface of",
-                                   machine.rdma[nic.rdma.index].name);
-      return verdict;
-    }
+    verdict.rail = judge_rdma(machine, nic.rdma.index, nic_of(machine, nic.rdma.index)).rail;
+    verdict.reason = fmt::format("{}: {} {}", verdict.rail ? "rail" : "no rail",
+                                 bonded     ? "the bond of"
+                                 : nic.bond ? "a leg of"
+                                            : "the interface of",
+                                 machine.rdma[nic.rdma.index].name);
+    return verdict;
   }
   if (is_virtio(machine, interface)) return no("a virtio port: the hypervisor's or the card's management network");
   // A VRF only routes: its ports count themselves.
@@ -188,14 +198,18 @@ RailVerdict judge_interface(const Machine& machine, std::uint32_t index) {
 }  // namespace
 
 RailVerdict rail_verdict(const Machine& machine, NodeRef node) {
-  if (node.kind == NodeKind::rdma) return judge_rdma(machine, node.index);
-  if (node.kind == NodeKind::interface) return judge_interface(machine, node.index);
+  if (node.kind == NodeKind::rdma) return judge_rdma(machine, node.index, nic_of(machine, node.index));
+  if (node.kind == NodeKind::interface) return judge_interface(machine, node.index, owner_of(machine, node.index));
   if (node.kind == NodeKind::nic) {
     const auto& nic = machine.nics[node.index];
-    if (nic.rdma) return {node, judge_rdma(machine, nic.rdma.index).rail, judge_rdma(machine, nic.rdma.index).reason};
+    if (nic.rdma) {
+      auto verdict = judge_rdma(machine, nic.rdma.index, Ref<Nic>(std::size_t{node.index}));
+      verdict.node = node;
+      return verdict;
+    }
     if (is_tcpx(machine, pci_of(machine, node)) && nic.interfaces.empty()) return {node, true, std::string(kTcpx)};
     if (!nic.interfaces.empty()) {
-      auto verdict = judge_interface(machine, nic.interfaces.front().index);
+      auto verdict = rail_verdict(machine, {NodeKind::interface, nic.interfaces.front().index});
       verdict.node = node;
       return verdict;
     }
@@ -210,9 +224,22 @@ RailVerdict rail_verdict(const Machine& machine, NodeRef node) {
 }
 
 std::vector<RailVerdict> rail_verdicts(const Machine& machine) {
+  std::vector<Ref<Nic>> of_rdma(machine.rdma.size());
+  std::vector<Ref<Nic>> of_interface(machine.interfaces.size());
+  const auto take = [](Ref<Nic>& slot, Ref<Nic> nic) { slot = slot ? slot : nic; };
+  for (std::size_t i = 0; i < machine.nics.size(); ++i) {
+    const auto& nic = machine.nics[i];
+    if (!nic.rdma) continue;
+    take(of_rdma[nic.rdma.index], Ref<Nic>(i));
+    if (machine.rdma[nic.rdma.index].software.value_or(false)) continue;
+    for (const auto interface : nic.interfaces) take(of_interface[interface.index], Ref<Nic>(i));
+    const auto bond = nic.bond ? machine.bonds[nic.bond.index].interface : Ref<NetInterface> {};
+    if (bond) take(of_interface[bond.index], Ref<Nic>(i));
+  }
   std::vector<RailVerdict> verdicts;
-  for (std::uint32_t i = 0; i < machine.rdma.size(); ++i) verdicts.push_back(judge_rdma(machine, i));
-  for (std::uint32_t i = 0; i < machine.interfaces.size(); ++i) verdicts.push_back(judge_interface(machine, i));
+  for (std::uint32_t i = 0; i < machine.rdma.size(); ++i) verdicts.push_back(judge_rdma(machine, i, of_rdma[i]));
+  for (std::uint32_t i = 0; i < machine.interfaces.size(); ++i)
+    verdicts.push_back(judge_interface(machine, i, of_interface[i]));
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     const auto& nic = machine.nics[i];
     if (nic.rdma || !nic.interfaces.empty() || nic.functions.empty()) continue;

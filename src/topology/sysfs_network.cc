@@ -9,7 +9,6 @@
 namespace fairway::topology {
 namespace {
 
-constexpr std::size_t kMaxInterfaces = 16384;
 constexpr std::uint64_t kArpLoopback = 772;  // ARPHRD_LOOPBACK
 
 InterfaceKind kind_of(FileTree& tree, const std::string& name, const std::string& base, bool has_device) {
@@ -225,9 +224,8 @@ void read_sysfs_network(FileTree& tree, Machine& machine) {
   std::sort(names.begin(), names.end(), text::natural_less);
   for (const auto& name : names) {
     if (name == "bonding_masters") continue;
-    if (machine.interfaces.size() >= kMaxInterfaces) {
-      add_note(machine, NoteKind::unreadable, "",
-               fmt::format("more than {} network interfaces: the rest was left out", kMaxInterfaces));
+    if (machine.interfaces.size() >= kInterfaceLimit.most) {
+      leave_out(machine, kInterfaceLimit);
       break;
     }
     read_interface(tree, machine, name);

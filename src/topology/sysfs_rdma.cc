@@ -9,7 +9,6 @@
 namespace fairway::topology {
 namespace {
 
-constexpr std::size_t kMaxDevices = 4096;
 constexpr std::uint32_t kMaxGids = 1024;
 constexpr std::uint32_t kMaxPkeys = 1024;
 
@@ -174,10 +173,9 @@ std::vector<Counter> read_port_counters(const std::string& sys, const std::strin
 void read_sysfs_rdma(FileTree& tree, Machine& machine, const std::string& directory) {
   auto names = tree.list(directory);
   std::sort(names.begin(), names.end(), text::natural_less);
-  if (names.size() > kMaxDevices) {
-    add_note(machine, NoteKind::unreadable, directory,
-             fmt::format("more than {} RDMA devices: the rest was left out", kMaxDevices));
-    names.resize(kMaxDevices);
+  if (names.size() > kRdmaLimit.most) {
+    leave_out(machine, kRdmaLimit);
+    names.resize(kRdmaLimit.most);
   }
   for (const auto& name : names) {
     // A link whose target was not captured still names the device and its function.

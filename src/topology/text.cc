@@ -82,6 +82,7 @@ std::optional<std::uint64_t> leading_unsigned(std::string_view s) {
 
 std::vector<std::string_view> split(std::string_view s, char separator) {
   std::vector<std::string_view> out;
+  out.reserve(static_cast<std::size_t>(std::count(s.begin(), s.end(), separator)) + 1);
   for (;;) {
     const auto at = s.find(separator);
     out.push_back(s.substr(0, at));
@@ -92,6 +93,7 @@ std::vector<std::string_view> split(std::string_view s, char separator) {
 
 std::vector<std::string_view> words(std::string_view s) {
   std::vector<std::string_view> out;
+  out.reserve(8);  // of most lines
   std::size_t i = 0;
   while (i < s.size()) {
     while (i < s.size() && is_blank(s[i])) ++i;
@@ -215,6 +217,7 @@ bool natural_less(std::string_view a, std::string_view b) {
 
 std::string quote(std::string_view s, std::size_t limit) {
   std::string out;
+  out.reserve(std::min(s.size(), limit));
   for (const char c : s.substr(0, limit)) {
     const auto byte = static_cast<unsigned char>(c);
     out += (byte < 0x20 || byte >= 0x7f) ? '?' : c;

@@ -131,8 +131,11 @@ class Doctor {
       if (!text) return text.status();
       auto read = doctor::read_measurements(found.machine, *text, std::string(topology::file_name(path)), how);
       if (!read) return read.status();
-      found.read.push_back({std::string(topology::file_name(path)), "--measured", topology::ReadState::read,
-                            topology::text::count(read->size(), "measured row")});
+      const bool all = read->size() < doctor::kMaxRows;
+      found.read.push_back(
+          {std::string(topology::file_name(path)), "--measured",
+           all ? topology::ReadState::read : topology::ReadState::cut,
+           topology::text::count(read->size(), "measured row") + (all ? "" : "; what stands behind them is not read")});
       rows.insert(rows.end(), std::make_move_iterator(read->begin()), std::make_move_iterator(read->end()));
     }
     if (options_.measure) {

@@ -299,22 +299,19 @@ void job_network(const RuleInput& input, RuleResult& result) {
   result.add(std::move(finding));
 }
 
-void job_warnings(const RuleInput& input, RuleResult& result) {
-  const auto lines = input.facts.below("nccl.warning");
-  if (lines.empty()) {
-    if (input.facts.below("nccl").empty()) result.lacks("no log of a job (NCCL_DEBUG=INFO)");
-    return;
-  }
+void complaints_of(const char* library, const std::vector<std::pair<std::string, const Seen*>>& lines,
+                   RuleResult& result) {
+  if (lines.empty()) return;
   Finding finding;
-  finding.title = fmt::format("NCCL warned {} time{}: {}", lines.size(), lines.size() == 1 ? "" : "s",
+  finding.title = fmt::format("{} warned {} time{}: {}", library, lines.size(), lines.size() == 1 ? "" : "s",
                               text::quote(lines.front().second->value, 90));
   finding.level = Level::note;
   for (const auto& [number, seen] : lines) {
     const auto line = text::lower(seen->value);
-    for (const auto* word :
-         {"completion", "completed with error", "unresponsive", "timeout", "timed out", "unhandled", "cuda failure",
-          "async", "remote error", "call to ibv_", "connection closed", "connection reset", "connection refused",
-          "no route to host", "no space left", "failed to extend", "cannot allocate", "out of memory"}) {
+    for (const auto* word : {"completion", "completed with error", "unresponsive", "timeout", "timed out", "unhandled",
+                             "cuda failure", "async", "remote error", "call to ibv_", "connection closed",
+                             "connection reset", "connection refused", "no route to host", "no space left",
+                             "retry count exceeded", "failed to extend", "cannot allocate", "out of memory"}) {
       if (line.find(word) != std::string::npos) finding.level = Level::warning;
     }
     if (finding.evidence.size() < 4) finding.evidence.push_back({text::quote(seen->value, 200), seen->where});
@@ -322,6 +319,15 @@ void job_warnings(const RuleInput& input, RuleResult& result) {
   finding.path = "that job";
   finding.advice = "The first warning is usually the cause, the others follow from it.";
   result.add(std::move(finding));
+}
+
+void job_warnings(const RuleInput& input, RuleResult& result) {
+  const auto nccl = input.facts.below("nccl.warning");
+  const auto ucx = input.facts.below("ucx.warning");
+  complaints_of("NCCL", nccl, result);
+  complaints_of("UCX", ucx, result);
+  if (nccl.empty() && ucx.empty() && input.facts.below("nccl").empty())
+    result.lacks("no log of a job (NCCL_DEBUG=INFO)");
 }
 
 constexpr Rule kRules[] = {
@@ -346,8 +352,9 @@ constexpr Rule kRules[] = {
     {"job-on-sockets", Family::logs, "A job's log says TCP on a host that has RDMA",
      "Every byte goes through the CPU and host memory.", "NCCL's INFO lines: no device found, network Socket.",
      "Pass the devices to the container.", "NCCL's documentation", job_network},
-    {"job-warnings", Family::logs, "A job's log has NCCL's warnings", "From a retry to a job that hangs.",
-     "WARN lines of NCCL's log: a warning for completion errors, timeouts and failures, else a note.",
+    {"job-warnings", Family::logs, "A job's log has warnings of NCCL or UCX", "From a retry to a job that hangs.",
+     "WARN lines of NCCL's log, WARN and ERROR lines of UCX's: a warning for completion errors, timeouts and failures, "
+     "else a note.",
      "Depends on the line.", "nccl#426, nccl#709", job_warnings},
 };
 

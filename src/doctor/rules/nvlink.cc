@@ -1,3 +1,4 @@
+// size: one family of rules, and what NVLink and its fabric share
 #include <algorithm>
 #include <map>
 
@@ -241,11 +242,35 @@ void p2p_disabled(const RuleInput& input, RuleResult& result) {
   result.add(std::move(finding));
 }
 
+// What systemctl says of the fabric manager, and CUDA's error 802, with which it waits for it. True: they tell.
+bool fabric_manager(const RuleInput& input, bool switched, RuleResult& result) {
+  const auto* state = input.facts.find("fabric_manager.state");
+  const auto* waits = input.facts.find("fabric_manager.cuda_waits");
+  if (state == nullptr && waits == nullptr) return false;
+  const bool runs = state != nullptr && state->value.starts_with("active");
+  if (runs && waits == nullptr) return true;
+  Finding finding;
+  finding.title = state == nullptr || runs ? "CUDA waits for the NVLink fabric (error 802)"
+                                           : "The fabric manager does not run: " + state->value;
+  // Without NVSwitches it has nothing to do.
+  finding.level = waits != nullptr || switched         ? Level::broken
+                  : state->value.starts_with("failed") ? Level::warning
+                                                       : Level::note;
+  finding.path = "all GPUs";
+  if (state != nullptr) finding.evidence.push_back({"systemctl: " + state->value, state->where});
+  if (waits != nullptr) finding.evidence.push_back({waits->value, waits->where});
+  finding.fix = {"systemctl status nvidia-fabricmanager    # its version must be that of the driver",
+                 interrupting("systemctl enable --now nvidia-fabricmanager", Interrupts::gpus)};
+  finding.advice = "Behind NVSwitches no GPU can be used before it has joined them.";
+  result.add(std::move(finding));
+  return true;
+}
+
 void fabric_state(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   // Only GPUs behind NVSwitches need a fabric manager.
   const bool switched = !machine.nv_switches.empty();
-  bool any = false;
+  bool any = fabric_manager(input, switched, result);
   std::vector<NodeRef> waiting;
   Finding finding;
   for (const auto gpu : nvidia_gpus(machine)) {
@@ -361,7 +386,9 @@ constexpr Rule kRules[] = {
      "NCCL_P2P_DISABLE, with NCCL_SHM_DISABLE or GPUs that NVLink joins; else a note.", "Unset it.",
      "NCCL's documentation", p2p_disabled},
     {"fabric-not-ready", Family::nvlink, "A GPU is not part of the NVLink fabric",
-     "NVLink cannot be used and jobs fail.", "The fabric state that the driver reports is not completed.",
+     "NVLink cannot be used and jobs fail.",
+     "The fabric state that the driver reports is not completed; CUDA fails with error 802; systemctl says that the "
+     "fabric manager does not run (a note where nothing tells of NVSwitches).",
      "Run the fabric manager, in the driver's version.", "est.", fabric_state},
     {"fabric-unhealthy", Family::nvlink, "The NVLink fabric of a GPU is not healthy",
      "Links are lost or routed around: less bandwidth, or jobs that fail.",

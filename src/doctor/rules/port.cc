@@ -52,6 +52,17 @@ bool is_missed(const Machine& machine, const topology::PathMatrix& classes, std:
   return false;
 }
 
+// "ens1f1np1": by its name the interface of a card's second port.
+bool is_second_port(const std::string& interface) {
+  for (auto at = interface.rfind('f'); at != std::string::npos && at > 0; at = interface.rfind('f', at - 1)) {
+    const auto digit = [&](std::size_t i) {
+      return i < interface.size() && interface[i] >= '0' && interface[i] <= '9';
+    };
+    if (digit(at - 1) && digit(at + 1)) return interface[at + 1] != '0';
+  }
+  return false;
+}
+
 void port_down(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   if (machine.rdma.empty()) return result.not_applicable();
@@ -83,8 +94,11 @@ void port_down(const RuleInput& input, RuleResult& result) {
     for (const auto& [key, nics] : alike_nics(machine)) {
       if (std::find(nics.begin(), nics.end(), nic) != nics.end()) like = nics.size();
     }
-    // Where RDMA devices are all that is known, those of InfiniBand are taken as alike.
-    const bool alone = machine.pci.empty() && machine.gpus.empty() && !is_ethernet(port) && !port.interface;
+    // Where RDMA devices are all that is known, those of InfiniBand are taken as alike, and those that the kernel lists
+    // with its state of the port (an interface's own state says less).
+    const bool listed = port.state.source == topology::Source::netlink && !is_second_port(port.interface.value_or(""));
+    const bool alone =
+        machine.pci.empty() && machine.gpus.empty() && (listed || (!is_ethernet(port) && !port.interface));
     const bool expected_up = up == 0 || is_missed(machine, classes, nic) || (alone && up >= down.size());
     const auto physical = port.physical_state.value_or("");
     // One unused NIC of a machine without GPUs may be meant so; not where the text is about nothing else.
@@ -311,7 +325,8 @@ constexpr Rule kRules[] = {
      "warning "
      "if half or more of the devices of its kind are active, if it is the nearest NIC of a GPU, or if nothing but "
      "ports "
-     "of InfiniBand is recorded and half or more of them are active; else, and for a card's second port, a note.",
+     "of InfiniBand, or of `rdma link`, is recorded and half or more of them are active; else, and for a card's second "
+     "port, a note.",
      "Check cable, transceiver, switch, subnet manager.", "est.", port_down},
     {"rail-slow", Family::port, "A NIC is far below its port's rate though the link is up", "13 of 97 Gb/s.",
      "The best measured row of a rail is below a quarter of the rate of one flow.", "Power off the host and on again.",
