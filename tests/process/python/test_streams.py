@@ -18,7 +18,7 @@ BYTES = 1 << 20
 TRANSPORTS = ["shm", "cuda", "tcp"]
 
 OWNER = """
-import sys, fairway
+import gc, numpy, sys, warnings, weakref, fairway
 from standin_gpu import Gpu
 gpu = Gpu(1)
 memory = gpu.allocate(1 << 20)
@@ -36,6 +36,16 @@ for line in sys.stdin:
             print("ok", flush=True)
         except fairway.Error as error:
             print(error.code, flush=True)
+    elif words[0] == "close":
+        by_itself = numpy.zeros(64, numpy.uint8)  # a call registers it
+        engine.wait_peer_event(60).peer.receive(1, by_itself)
+        kept = weakref.ref(memory), weakref.ref(by_itself)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            engine.close()
+        del region, memory, by_itself
+        gc.collect()
+        print(*("freed" if each() is None else "kept" for each in kept), *(each.message for each in said), flush=True)
 """
 
 
@@ -187,6 +197,15 @@ class Streams(unittest.TestCase):
             self.engine.stream_put(mapping, self.part(64), self.stream)
         mapping.unmap()
         self.assertEqual(self.ask("deregister"), "ok")
+
+    def test_closing_keeps_memory_that_a_peer_has_not_given_back(self):
+        mapping = self.engine.map(self.remote, 0)
+        self.addCleanup(mapping.unmap)
+        self.assertRegex(self.ask("close"), "^kept kept memory stays allocated for good: a peer may still touch it.*2 regions")
+
+    def test_closing_keeps_no_memory_otherwise(self):
+        self.engine.map(self.remote, 0).unmap()
+        self.assertEqual(self.ask("close"), "freed freed")
 
     def test_what_makes_no_sense_is_refused(self):
         mapping = self.engine.map(self.remote, 0)
