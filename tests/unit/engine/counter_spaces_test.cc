@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/counter_range.h"
 #include "engine/messages/notify.h"
 #include "two_engines.h"
 
@@ -128,7 +129,7 @@ TEST_P(Spaces, TheirEventsAndCountsAreTheirOwnersAlone) {
 
 // A communicator counts in a range of its own choice, of which an engine knows nothing before it counts.
 TEST_P(Spaces, TakeNothingOfWhatCommunicatorsTake) {
-  constexpr std::uint32_t kFirst = 0x4000'0000, kEnd = 0x8000'0000;
+  constexpr std::uint32_t kFirst = collectives::CounterRange::kBegin, kEnd = collectives::CounterRange::kEnd;
   for (const std::uint32_t first : {kFirst - 3, kFirst, kEnd - 1}) {
     const Status refused = right_->make_counters(4, first).status();
     EXPECT_EQ(refused.code(), ErrorCode::already_exists) << first;
