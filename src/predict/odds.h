@@ -11,7 +11,7 @@ namespace fairway::predict {
 
 inline constexpr std::uint32_t kMaxLegs = 64;
 inline constexpr std::uint32_t kMaxQps = 1024;
-inline constexpr std::uint32_t kMaxFabricHosts = 4096;  // a trial takes up to half a second there
+inline constexpr std::uint32_t kMaxFabricHosts = 4096;  // a trial of so many takes a tenth of a second and more
 
 // The expected share of a bond of `legs` legs that `qps` queue pairs of equal load reach, if they are hashed to legs
 // uniformly and the heaviest leg finishes last: E[qps / (legs x heaviest)]. Exact. On two legs 1, 2, 4, 8, 16 queue

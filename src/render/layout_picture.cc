@@ -89,7 +89,7 @@ void add_legend(Scene& scene, double y) {
     const double at = next(entry.text);
     scene.lines.push_back({{{at, row}, {at + 26, row}}, entry.style, "", entry.thick});
   }
-  // The stub on a GPU, and what is written beside it.
+  // The tag of a GPU: its link to its socket.
   const auto tag = std::find_if(scene.boxes.begin(), scene.boxes.end(),
                                 [](const SceneBox& box) { return box.style.starts_with("tag "); });
   if (tag != scene.boxes.end()) {
