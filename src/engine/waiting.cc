@@ -80,10 +80,11 @@ bool Waiting::is_polled(Time now) const {
 }
 
 void Waiting::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) {
-  if (!by_caller_ || stopped_.load(std::memory_order_acquire)) return runtime_.executor.wait(word, seen, until);
-  if (step_until(word, seen, until)) return;
+  if (!by_caller_) return runtime_.executor.wait(word, seen, until);
+  const bool stopped = stopped_.load(std::memory_order_acquire);  // then nobody can take over
+  if (!stopped && step_until(word, seen, until)) return;
   const Asleep asleep(sleepers_);
-  runtime_.executor.wait(word, seen, std::min(until, after(runtime_.clock.now(), kTakeOver)));
+  runtime_.executor.wait(word, seen, stopped ? until : std::min(until, after(runtime_.clock.now(), kTakeOver)));
 }
 
 bool Waiting::step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) {

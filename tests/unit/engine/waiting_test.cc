@@ -260,6 +260,19 @@ TEST(Waiting, NobodyStepsWorkersThatStopped) {
   EXPECT_EQ(w.fake.sleeps.size(), 1u);
 }
 
+TEST(Waiting, WhoStillWaitsWhenTheWorkersHaveStoppedIsWokenByTheEnd) {
+  Waiter w(Progress::caller);
+  EXPECT_TRUE(w.waiting.close());
+  w.waiting.stop();
+  w.fake.on_sleep = [&](Time) {
+    const int before = w.fake.wakes;
+    w.waiting.ended();
+    EXPECT_EQ(w.fake.wakes, before + 2) << "who waits for the end, and who waits for anything else";
+  };
+  EXPECT_EQ(w.waiting.wait_for(kForever, "none", [] { return false; }).code(), ErrorCode::closed);
+  EXPECT_EQ(w.fake.sleeps.size(), 1u);
+}
+
 TEST(Waiting, DeadlinesNeitherOverflowNorLieInThePast) {
   Waiter w(Progress::threads);
   EXPECT_EQ(w.waiting.deadline(kForever), kNever);
