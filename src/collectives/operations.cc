@@ -76,7 +76,7 @@ Result<OperationId> Communicator::State::enqueue(const Collective& call) {
 }
 
 Result<OperationId> Communicator::State::start(const Collective& call) {
-  const auto id = enqueue(call);
+  auto id = enqueue(call);
   if (id && queue_.size() == 1) step(false);
   return id;
 }
@@ -378,10 +378,17 @@ void Communicator::State::look(Running& running, const Blocked& blocked) {
     return;
   }
   const Time now = Clock::now();
-  if (now >= running.deadline) return fail(running, deadline_fault(running, blocked.peer));
+  // A rank that had no turn until its deadline asks late, rather than name nobody.
+  const auto grace = running.second_look - running.first_look;
+  const bool late = now >= running.deadline && !running.looked_once && grace >= kSlice;
+  if (now >= running.deadline && !late) return fail(running, deadline_fault(running, blocked.peer));
   if (now >= running.first_look && !running.looked_once) {
     running.looked_once = true;
     ask_all();
+    if (late) {
+      running.second_look = now + grace;
+      running.deadline = running.second_look + grace;
+    }
   } else if (now >= running.second_look && !running.looked_twice) {
     running.looked_twice = true;
     observe(true);

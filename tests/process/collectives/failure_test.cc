@@ -218,6 +218,27 @@ TEST_P(Failures, AnAbsentRankIsNamedAtTheDeadline) {
   });
 }
 
+// One that had no turn while its deadline came and passed asks then.
+TEST_P(Failures, AnAbsentRankIsNamedByWhoWasAwayAtItsDeadline) {
+  std::atomic<bool> told{false};
+  run_group(failing(2, GetParam(), std::chrono::minutes(10)), [&](Engine& engine, Communicator& group) {
+    ASSERT_TRUE(group.run({}));
+    if (group.rank() == 1) {  // alive, and elsewhere
+      while (!told) (void)engine.wait_notification(std::chrono::milliseconds(1));
+      return;
+    }
+    Collective call;
+    call.timeout = std::chrono::seconds(1);
+    const auto started = group.start(call);
+    ASSERT_TRUE(started) << started.status().to_string();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    const Status status = group.wait(*started);
+    told = true;
+    EXPECT_EQ(status.code(), ErrorCode::deadline_exceeded) << status.to_string();
+    EXPECT_EQ(group.failure().rank, 1) << status.to_string();
+  });
+}
+
 // Rank 1 calls `other`; all ranks hear what both called.
 void expect_mismatch(const Collective& usual, const Collective& other, const char* words) {
   run_group(failing(4, "shm", std::chrono::minutes(10)), [&](Engine&, Communicator& group) {
