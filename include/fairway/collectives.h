@@ -156,8 +156,8 @@ struct GpuOptions {
   std::uint64_t windows_from = 0;  // bytes that a rank gets, of which windows are read; 0: as measured, on every rank
   std::uint64_t meet_from = 0;     // bytes of all blocks, of which one warp waits for the others first; 0: none
   bool messages = false;           // with room for stream_messages(): 8.4 MiB. The same on every rank
-  // Any number of graphs may be captured, not 32 with the streams: what they captured from one stream is never launched
-  // again before its last launch has ended, and in the same order on every rank. The same on every rank.
+  // Any number of graphs may be captured, not 128 with the streams: what they captured from one stream is never
+  // launched again before its last launch has ended, and in the same order on every rank. The same on every rank.
   bool graphs_in_turn = false;
 };
 

@@ -40,7 +40,7 @@ class GpuCalls:
         meet_from     bytes of all blocks from which on one warp waits for the other ranks before the kernel that moves; 0: none.
                       For streams that run beside others: who waits leaves them the GPU. 3 to 5 us. The same on every rank
         messages      with room for messages on streams, 8.4 MiB of the GPU. The same on every rank
-        graphs_in_turn  True: any number of graphs may be captured, not 32 with the streams. What they captured from one stream
+        graphs_in_turn  True: any number of graphs may be captured, not 128 with the streams. What they captured from one stream
                       is then never launched before its last launch has ended, and in the same order on every rank, as where
                       one stream launches all graphs. The same on every rank
 

@@ -23,7 +23,8 @@ using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;
 using Graph = struct GraphTag*;
 using ReadyGraph = struct ReadyGraphTag*;  // cudaGraphExec_t
-using Allocation = unsigned long long;     // a handle of virtual memory management
+using UserObject = struct UserObjectTag*;
+using Allocation = unsigned long long;  // a handle of virtual memory management
 
 struct Uuid {
   unsigned char bytes[16];
@@ -97,9 +98,11 @@ inline constexpr int kFlushByHost = 1, kOrderedForOwner = 100, kFlushCurrentCont
 inline constexpr int kPeerAtomics = 3;      // attribute of a pair of devices
 inline constexpr int kCaptureOfThread = 1;  // cuStreamBeginCapture_v2: other threads' calls are not looked at
 inline constexpr int kCaptureRelaxed = 2;   // cuThreadExchangeStreamCaptureMode: this thread's calls end no capture
-inline constexpr int kCaptureActive =
-    1;                             // of cuStreamGetCaptureInfo; 0: it does not capture, 2: the capture has failed
-inline constexpr int kDmaBuf = 1;  // handle type for an address range
+// Of cuStreamGetCaptureInfo; 0: it does not capture, 2: the capture has failed.
+inline constexpr int kCaptureActive = 1;
+inline constexpr unsigned kNoSynchronization = 1;  // of a user object: nobody waits for its destructor
+inline constexpr unsigned kMoveReference = 1;      // cuGraphRetainUserObject: the caller's becomes the graph's
+inline constexpr int kDmaBuf = 1;                  // handle type for an address range
 
 // (name, arguments) of each entry point in use. A driver that lacks one is too old.
 #define FAIRWAY_CUDA_ENTRIES(X)                                                               \
@@ -121,6 +124,7 @@ inline constexpr int kDmaBuf = 1;  // handle type for an address range
   X(cuCtxPushCurrent_v2, (Context))                                                           \
   X(cuCtxPopCurrent_v2, (Context*))                                                           \
   X(cuCtxEnablePeerAccess, (Context, unsigned))                                               \
+  X(cuCtxGetId, (Context, unsigned long long*))                                               \
   X(cuCtxSynchronize, ())                                                                     \
   X(cuPointerGetAttributes, (unsigned, int*, void**, Address))                                \
   X(cuPointerSetAttribute, (const void*, int, Address))                                       \
@@ -148,7 +152,7 @@ inline constexpr int kDmaBuf = 1;  // handle type for an address range
   X(cuMemHostUnregister, (void*))                                                             \
   X(cuMemcpyAsync, (Address, Address, std::size_t, Stream))                                   \
   X(cuMemcpy, (Address, Address, std::size_t))                                                \
-  X(cuMemsetD8_v2, (Address, unsigned char, std::size_t))                                     \
+  X(cuMemsetD8Async, (Address, unsigned char, std::size_t, Stream))                           \
   X(cuStreamCreateWithPriority, (Stream*, unsigned, int))                                     \
   X(cuStreamDestroy_v2, (Stream))                                                             \
   X(cuStreamQuery, (Stream))                                                                  \
@@ -162,7 +166,6 @@ inline constexpr int kDmaBuf = 1;  // handle type for an address range
   X(cuEventQuery, (Event))                                                                    \
   X(cuEventDestroy_v2, (Event))                                                               \
   X(cuModuleLoadData, (Module*, const void*))                                                 \
-  X(cuModuleUnload, (Module))                                                                 \
   X(cuModuleGetFunction, (Function*, Module, const char*))                                    \
   X(cuLaunchKernel,                                                                           \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
@@ -183,7 +186,10 @@ inline constexpr int kDmaBuf = 1;  // handle type for an address range
   X(cuGraphLaunch, (ReadyGraph, Stream))                                                                               \
   X(cuGraphExecDestroy, (ReadyGraph))                                                                                  \
   X(cuGraphDestroy, (Graph))                                                                                           \
-  X(cuStreamGetCaptureInfo_v2, (Stream, int*, unsigned long long*, void*, void*, void*))
+  X(cuStreamGetCaptureInfo_v2, (Stream, int*, unsigned long long*, Graph*, void*, void*))                              \
+  X(cuUserObjectCreate, (UserObject*, void*, void (*)(void*), unsigned, unsigned))                                     \
+  X(cuUserObjectRelease, (UserObject, unsigned))                                                                       \
+  X(cuGraphRetainUserObject, (Graph, UserObject, unsigned, unsigned))
 
 }  // namespace cuda
 
@@ -203,6 +209,7 @@ class CudaDriver {
     using Function = cuda::Function;
     using Graph = cuda::Graph;
     using ReadyGraph = cuda::ReadyGraph;
+    using UserObject = cuda::UserObject;
     using Allocation = cuda::Allocation;
     using Uuid = cuda::Uuid;
     using IpcHandle = cuda::IpcHandle;

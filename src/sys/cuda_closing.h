@@ -8,7 +8,7 @@
 namespace fairway::sys {
 
 // A thread for calls of the driver that free something. Many of them wait for the kernels that run on that GPU, the
-// program's too: cuIpcCloseMemHandle, cuMemFree, cuMemFreeHost, cuMemHostUnregister, cuModuleUnload. Jobs run in order
+// program's too: cuIpcCloseMemHandle, cuMemFree, cuMemFreeHost, cuMemHostUnregister. Jobs run in order
 // and own all that they use, so they need nobody who posted them. Any thread.
 class CudaClosing {
  public:

@@ -60,22 +60,6 @@ Uses uses_of(const Collective& call, int rank, int size) {
   return {};
 }
 
-std::string call_name(const gpu::Report& report) {
-  return std::string(to_string(static_cast<CollectiveKind>(report.kind)));
-}
-
-ErrorCode code_of(gpu::Cause cause) {
-  switch (cause) {
-    case gpu::Cause::mismatch: return ErrorCode::invalid_argument;
-    case gpu::Cause::gone: return ErrorCode::peer_dead;
-    case gpu::Cause::stopped: return ErrorCode::cancelled;
-    case gpu::Cause::none:
-    case gpu::Cause::late:
-    case gpu::Cause::told: break;
-  }
-  return ErrorCode::deadline_exceeded;
-}
-
 }  // namespace
 
 Status GpuCalls::agree(const Status& own) {
@@ -171,9 +155,7 @@ Status GpuCalls::use_gpu(int number, const GpuOptions& options) {
 // What copies need is made with the first window.
 Status GpuCalls::begin_window(void* memory, std::uint64_t size_bytes, const std::string& name) {
   if (!windows_) {
-    auto made = GpuReads::make(*on_gpus_);
-    if (!made) return made.status();
-    reads_ = std::move(*made);
+    reads_ = std::make_unique<GpuReads>(*on_gpus_);
     windows_ = std::make_unique<GpuWindows>(parts_.engine, on_gpus_->device(), rank(), size());
   }
   const sys::CudaPointer pointer = sys::look_at(*on_gpus_->driver(), memory);
@@ -239,10 +221,27 @@ Status GpuCalls::check_call(const Collective& call) const {
   return uses.output != 0 && !in_place ? on_gpus_->check_memory(call.output, uses.output, "output") : Status();
 }
 
+// Where all places are taken, those are given back whose graphs no rank has any more. Every rank comes here at the same
+// call, as all have given the same places to the same calls.
+Status GpuCalls::make_room(void* stream) {
+  const auto lacks = on_gpus_->lacks_place(stream);
+  if (!lacks || !*lacks) return lacks.status();
+  const gpu::Places::Set own = on_gpus_->places_over();
+  std::vector<gpu::Places::Set> all(static_cast<std::size_t>(size()));
+  const Collective gather{.kind = CollectiveKind::all_gather, .input = &own, .output = all.data(), .count = sizeof own};
+  if (Status status = parts_.group.run(gather); !status) return status;
+  gpu::Places::Set everywhere = own;
+  for (const gpu::Places::Set& one : all)
+    for (std::size_t i = 0; i < one.size(); ++i) everywhere[i] &= one[i];
+  on_gpus_->give_back(everywhere);
+  return {};
+}
+
 Status GpuCalls::run(const Collective& call, void* stream) {
   if (Status status = may_enqueue(); !status) return status;
   const auto refused = [&](const Status& why) { return why.with_context(to_string(call.kind)); };
   if (Status status = check_call(call); !status) return refused(status);
+  if (Status status = make_room(stream); !status) return refused(status);
   if (Status status = launch(call, timeout_of(call.timeout), stream); !status) return refused(status);
   ++parts_.started;
   return on_gpus_->ends_at(stream);
@@ -303,87 +302,6 @@ std::string GpuCalls::explain(const Collective& call, bool captured) const {
   if (!by_nccl_) return "use_gpu() was not called";
   const std::string said = by_nccl_->explain(call, captured);
   return meets_first(call) && !by_nccl_->takes(call, captured) ? said + "; first one warp waits for the others" : said;
-}
-
-Status GpuCalls::status() {
-  const auto report = on_gpus_ ? on_gpus_->failure() : std::nullopt;
-  if (const auto failure = by_nccl_ && !report ? by_nccl_->failure() : std::nullopt; failure) return give_up(*failure);
-  if (!report || report->cause == gpu::Cause::stopped) return parts_.group.heard();
-  CollectiveFailure why;
-  why.rank = static_cast<int>(report->peer);
-  why.operation = report->number;
-  why.phase = fmt::format("round {}", report->round);
-  const auto cause = report->cause == gpu::Cause::told ? static_cast<gpu::Cause>(report->code) : report->cause;
-  const std::string peer = name_of(why.rank);
-  std::string text;
-  switch (report->cause) {
-    case gpu::Cause::mismatch:
-      text = fmt::format("{} has called something else", peer);
-      if (report->sent[report->peer] != report->expected[report->peer])
-        text = fmt::format("{} sends {} bytes, and this rank's receive.counts expect {}", peer,
-                           report->sent[report->peer], report->expected[report->peer]);
-      break;
-    case gpu::Cause::gone: text = why_gone(why.rank); break;
-    case gpu::Cause::told:
-      text = report->by == report->peer
-                 ? fmt::format("{} gave up", peer)
-                 : fmt::format("{} gave up because of {}", name_of(static_cast<int>(report->by)), peer);
-      break;
-    default:
-      text = report->entered != 0 ? fmt::format("the timeout passed: {} has entered it and come no further", peer)
-                                  : fmt::format("the timeout passed: {} never entered it", peer);
-  }
-  text = fmt::format("{}, {}: {}", what_failed(*report), why.phase, text);
-  why.status = Status(code_of(cause), text).with_peer(peer);
-  return parts_.group.give_up(std::move(why));
-}
-
-// A kernel sees only that the mapping has ended. The engine knows whether the process has died or is stopped.
-std::string GpuCalls::why_gone(int member) const {
-  const std::string& peer = name_of(member);
-  const auto engines = parts_.engine.lookup(parts_.lanes.members()[static_cast<std::size_t>(member)].peer,
-                                            "collectives/why", kLookAround);
-  const Status why = engines.status();
-  return why.code() == ErrorCode::peer_dead ? fmt::format("{}: {}", peer, why.message())
-                                            : fmt::format("{} is gone", peer);
-}
-
-std::string GpuCalls::what_failed(const gpu::Report& report) const {
-  if (const auto ends = gpu::message_ends(report.place))
-    return fmt::format("message {} from rank {} to rank {}", report.call, ends->from, ends->to);
-  return fmt::format("operation {} ({}, number {} on its stream)", report.number, call_name(report), report.call);
-}
-
-// Of an operation that NCCL has, or was to have.
-Status GpuCalls::give_up(const NcclFailure& failure) {
-  constexpr std::uint64_t kKnown = 0xFFFFFFF;  // bits of its number
-  const std::string peer = failure.peer < 0 ? "" : name_of(failure.peer);
-  CollectiveFailure why;
-  why.rank = failure.peer;
-  // Where it is not known: behind all that this rank has started, which others may still be in, and end well.
-  why.operation = failure.number == 0 ? parts_.started + 1 : (parts_.started & ~kKnown) | failure.number;
-  why.phase = "NCCL";
-  ErrorCode code = code_of(failure.cause);
-  std::string text;
-  switch (failure.cause) {
-    case gpu::Cause::none:
-      code = ErrorCode::system_error;
-      text = failure.text;
-      break;
-    case gpu::Cause::gone: text = why_gone(failure.peer); break;
-    case gpu::Cause::told:
-      code = code_of(static_cast<gpu::Cause>(failure.code));
-      text = failure.by == failure.peer ? fmt::format("{} gave up", peer)
-                                        : fmt::format("{} gave up because of {}", name_of(failure.by), peer);
-      break;
-    default: text = "the timeout passed: all ranks have entered it, and NCCL has not ended it";
-  }
-  const std::string call = failure.number == 0
-                               ? "operations on streams"
-                               : fmt::format("operation {} ({})", why.operation, to_string(failure.kind));
-  why.status = Status(code, fmt::format("{}, by NCCL: {}", call, text));
-  if (failure.peer >= 0) why.status = why.status.with_peer(peer);
-  return parts_.group.give_up(std::move(why));
 }
 
 void GpuCalls::stop() {

@@ -73,6 +73,7 @@ class GpuCalls {
   [[nodiscard]] std::optional<GpuReads::Plan> reading_plan(const Collective& call) const;
   Status may_enqueue();
   [[nodiscard]] Status check_call(const Collective& call) const;
+  Status make_room(void* stream);
   Status launch(const Collective& call, Timeout timeout, void* stream);
   [[nodiscard]] Timeout timeout_of(std::optional<Timeout> asked) const {
     return asked.value_or(parts_.options.timeout);

@@ -9,6 +9,7 @@
 #include "collectives/gpu/device/kernels.h"
 #include "collectives/state.h"
 #include "sys/cuda_memory.h"
+#include "sys/cuda_modules.h"
 
 namespace fairway::collectives {
 namespace {
@@ -62,13 +63,15 @@ Result<std::unique_ptr<GpuFurther>> GpuFurther::make(GpuGroup& on, int rank, int
 Status GpuFurther::load() {
   const sys::CudaDriver& cu = *on_.driver();
   const sys::CurrentContext current(cu, on_.context());
-  if (Status status = cu.check(cu->cuModuleLoadData(&module_, gpu::further_kernels()), "loading the further kernels");
+  sys::cuda::Module module = nullptr;
+  if (Status status =
+          cu.check(sys::load_once(cu, on_.context(), gpu::further_kernels(), &module), "loading the further kernels");
       !status)
     return status;
   std::vector<std::string> names;
   for (const char* const name : kFurtherNames)
     names.push_back(fmt::format("fairway_further_{}_{}", on_.by_lines() ? "lines" : "units", name));
-  return on_.load(module_, names, kernels_);
+  return on_.load(module, names, kernels_);
 }
 
 GpuFurther::GpuFurther(GpuGroup& on, int rank, int size)
@@ -84,7 +87,7 @@ GpuFurther::~GpuFurther() {
   std::vector<sys::cuda::Event> events;
   for (const auto* const all : {&sends_, &receives_})
     for (const GpuPlaces& places : *all) events.insert(events.end(), places.events().begin(), places.events().end());
-  on_.unload(module_, std::move(events));
+  on_.destroy(std::move(events));
 }
 
 Status GpuFurther::launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,

@@ -41,7 +41,6 @@ class GpuFurther {
 
   GpuGroup& on_;
   const int rank_, size_;
-  sys::cuda::Module module_ = nullptr;
   std::vector<sys::cuda::Function> kernels_;  // of what is moved, of each type, of messages
   // By rank: of messages to it, and from it.
   std::vector<GpuPlaces> sends_, receives_;

@@ -12,6 +12,7 @@
 #include "collectives/job/progress.h"
 #include "collectives/state.h"
 #include "sys/cuda_memory.h"
+#include "sys/cuda_modules.h"
 #include "sys/nvml.h"
 
 namespace fairway::collectives {
@@ -55,6 +56,7 @@ GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver
       layout_(gpu::layout_of(size, messages)),
       in_turn_(in_turn),
       places_(driver_, gpu::Places(), "a communicator serves"),
+      graphs_(driver_),
       told_of_file_(std::move(told)),
       mappings_(static_cast<std::size_t>(size)),
       closing_(std::make_unique<sys::CudaClosing>(driver_)) {}
@@ -95,15 +97,27 @@ Status GpuGroup::prepare(const std::string& name) {
     told_of_file_.reset();
   told_ = told_of_file_ ? told_of_file_.get() : host_->told;
   status = cu.check(cu->cuMemAlloc_v2(&scratch_, layout_.bytes), "allocating scratch memory");
-  if (status) status = cu.check(cu->cuMemsetD8_v2(scratch_, 0, layout_.bytes), "clearing scratch memory");
-  if (status) status = cu.check(cu->cuCtxSynchronize(), "clearing scratch memory");
+  if (status) status = clear_scratch();
   if (status)
-    status = cu.check(cu->cuModuleLoadData(&module_, gpu::group_kernels()), "loading the kernels for collectives");
+    status =
+        cu.check(sys::load_once(cu, context_, gpu::group_kernels(), &module_), "loading the kernels for collectives");
   if (!status) return status;
   auto region = engine_.register_memory(reinterpret_cast<void*>(scratch_), layout_.bytes, Access::write);
   if (!region) return region.status().with_context("registering scratch memory");
   region_ = *region;
   return engine_.publish(name, region_);
+}
+
+// On a stream of its own: nothing of the program's is waited for.
+Status GpuGroup::clear_scratch() {
+  const sys::CudaDriver& cu = *driver_;
+  Stream own = nullptr;
+  Status status = cu.check(cu->cuStreamCreateWithPriority(&own, kStreamNonBlocking, 0), "making a stream");
+  if (!status) return status;
+  status = cu.check(cu->cuMemsetD8Async(scratch_, 0, layout_.bytes, own), "clearing scratch memory");
+  if (status) status = cu.check(cu->cuStreamSynchronize(own), "clearing scratch memory");
+  cu->cuStreamDestroy_v2(own);
+  return status;
 }
 
 Status GpuGroup::load(sys::cuda::Module from, const std::vector<std::string>& names,
@@ -204,16 +218,17 @@ Result<gpu::Source> GpuGroup::source_of(void* stream) const {
   gpu::Source source;
   unsigned long long number = 0, capture = 0;
   int capturing = 0;
+  sys::cuda::Graph graph = nullptr;
   const CurrentContext current(cu, context_);
   if (cu->cuStreamGetId == nullptr || cu->cuStreamGetCaptureInfo_v2 == nullptr)
     return Status(ErrorCode::unsupported, "this driver does not tell streams apart: a newer one is needed");
-  Status status = cu.check(cu->cuStreamGetCaptureInfo_v2(handle, &capturing, &capture, nullptr, nullptr, nullptr),
+  Status status = cu.check(cu->cuStreamGetCaptureInfo_v2(handle, &capturing, &capture, &graph, nullptr, nullptr),
                            "whether the stream captures");
   if (!status) return status;
   if (capturing > kCaptureActive) return Status(ErrorCode::invalid_argument, "stream: its capture has failed");
   if (capturing == kCaptureActive) {  // the driver gives no number then; the handle stays as long as the capture
     source.stream = reinterpret_cast<std::uintptr_t>(stream);
-    captured_ = true;
+    graphs_.add(capture, graph);
     source.capture = in_turn_ ? gpu::Source::kAnyCapture : capture;
     return source;
   }
@@ -228,6 +243,13 @@ Status GpuGroup::check_memory(const void* address, std::uint64_t bytes, const ch
   return {ErrorCode::invalid_argument,
           reached == 0 ? fmt::format("{}: it is not memory that a GPU can access", name)
                        : fmt::format("{}: a GPU can access its first {} bytes alone", name, reached)};
+}
+
+Result<bool> GpuGroup::lacks_place(void* stream) const {
+  if (!places_.are_taken()) return false;
+  const auto source = source_of(stream);
+  if (!source) return source.status();
+  return places_.lacks(*source);
 }
 
 Result<gpu::Call> GpuGroup::call_of(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,

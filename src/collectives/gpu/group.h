@@ -48,6 +48,11 @@ class GpuGroup {
   Status get_ready(bool by_lines);
   // An error: it is not a stream of this GPU.
   Result<gpu::Source> source_of(void* stream) const;
+  // Whether a call on that stream would be refused for want of a place; those of graphs that this rank has no more, and
+  // to give back those that no rank has.
+  [[nodiscard]] Result<bool> lacks_place(void* stream) const;
+  [[nodiscard]] gpu::Places::Set places_over() const { return places_.over(graphs_); }
+  void give_back(const gpu::Places::Set& places) { places_.give_back(places); }
   // What a kernel does of a call: all of it; or it stands before what another library does, in a round that finds who
   // is not there or has called something else; or behind that. Or it only waits for the others, with one warp.
   enum class Part : std::uint8_t { whole, entry, exit, meeting };
@@ -66,7 +71,7 @@ class GpuGroup {
   // driver may wait for running kernels. The names' kernels come into `kernels`, in that order.
   Status load(sys::cuda::Module from, const std::vector<std::string>& names,
               std::vector<sys::cuda::Function>& kernels) const;
-  void unload(sys::cuda::Module from, std::vector<sys::cuda::Event> events) const;  // destroys these, too; null: none
+  void destroy(std::vector<sys::cuda::Event> events) const;  // null: none
   [[nodiscard]] const gpu::Layout& layout() const { return layout_; }
   [[nodiscard]] bool by_lines() const { return by_lines_; }
   // What the kernels of a call are told that read what the others have, and such a kernel. `combines`: call.blocks of
@@ -106,6 +111,7 @@ class GpuGroup {
   GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size, bool messages,
            bool in_turn, std::shared_ptr<gpu::Told> told);
   Status prepare(const std::string& name);
+  Status clear_scratch();
   void end_captured();
 
   Engine& engine_;
@@ -115,7 +121,7 @@ class GpuGroup {
   const bool in_turn_;  // captures of a stream share a place
   GpuPlaces places_;
   bool by_lines_ = false;
-  mutable bool captured_ = false;  // some operation, by source_of()
+  mutable GpuGraphs graphs_;  // those that have operations of this
   sys::cuda::Context context_ = nullptr;
   sys::cuda::Address scratch_ = 0;
   HostWords* host_ = nullptr;

@@ -26,9 +26,8 @@ void keep(std::shared_ptr<gpu::Told> told) {
 
 }  // namespace
 
-// A graph that has this communicator's operations may be launched when it is gone: nobody tells when one is launched
-// for the last time. So its kernels find on this GPU that there is nothing to do, before they look at any other, and
-// what they use stays until the process ends.
+// A graph that has this communicator's operations may be launched when it is gone. So its kernels find on this GPU that
+// there is nothing to do, before they look at any other, and what they use stays until the process ends.
 void GpuGroup::end_captured() {
   const sys::CudaDriver& cu = *driver_;
   const CurrentContext current(cu, context_);
@@ -43,7 +42,8 @@ void GpuGroup::end_captured() {
 
 GpuGroup::~GpuGroup() {
   bool is_free = true;
-  if (captured_ && scratch_ != 0) end_captured();
+  const bool outlived = graphs_.any();
+  if (outlived && scratch_ != 0) end_captured();
   if (engine_.is_open()) {
     for (const Mapping& mapping : mappings_)
       if (mapping.id) (void)engine_.unmap(mapping.id);
@@ -51,18 +51,17 @@ GpuGroup::~GpuGroup() {
     if (region_.id) is_free = engine_.deregister(region_, kLeaving).is_ok();
   }
   if (context_ == nullptr) return;
-  if (captured_) {
+  if (outlived) {
     keep(std::move(told_of_file_));
     return;
   }
-  closing_->post([driver = driver_, context = context_, module = module_, scratch = is_free ? scratch_ : 0,
+  closing_->post([driver = driver_, context = context_, scratch = is_free ? scratch_ : 0,
                   told = std::move(told_of_file_), host = host_, ends = places_.events(), gpu = gpu_] {
     const sys::CudaDriver& cu = *driver;
     {
       const CurrentContext current(cu, context);
       for (const sys::cuda::Event end : ends)
         if (end != nullptr) cu->cuEventDestroy_v2(end);
-      if (module != nullptr) cu->cuModuleUnload(module);
       if (scratch != 0) cu->cuMemFree_v2(scratch);
       if (told) cu->cuMemHostUnregister(told.get());
       if (host != nullptr) cu->cuMemFreeHost(host);
@@ -71,13 +70,11 @@ GpuGroup::~GpuGroup() {
   });
 }
 
-void GpuGroup::unload(sys::cuda::Module from, std::vector<sys::cuda::Event> events) const {
-  if (from == nullptr || captured_) return;
-  closing_->post([driver = driver_, context = context_, from, events = std::move(events)] {
+void GpuGroup::destroy(std::vector<sys::cuda::Event> events) const {
+  closing_->post([driver = driver_, context = context_, events = std::move(events)] {
     const CurrentContext current(*driver, context);
     for (const sys::cuda::Event event : events)
       if (event != nullptr) (*driver)->cuEventDestroy_v2(event);
-    (*driver)->cuModuleUnload(from);
   });
 }
 

@@ -79,22 +79,40 @@ Places::Found Places::place_of(const Source& source) {
     taken_[*own].has_end = false;
     return {static_cast<int>(*own), false, taken_[*own].nth};
   }
-  if (taken_.size() < most_) {
-    taken_.push_back({source, ++given_, calls_, false});
-    return {static_cast<int>(taken_.size()) - 1, false, given_};
+  auto at = static_cast<std::size_t>(
+      std::find_if(taken_.begin(), taken_.end(), [](const Taken& each) { return each.free; }) - taken_.begin());
+  bool after = false;
+  if (at == taken_.size() && at < most_) {
+    taken_.emplace_back();
+  } else if (at == taken_.size()) {
+    if (source.capture == 0) at = oldest();  // a graph is launched again and again, and could wait but once
+    if (at == taken_.size()) return {};
+    after = true;
   }
-  // A graph is launched again and again, and could wait but once.
-  auto oldest = taken_.end();
-  for (auto at = taken_.begin(); at != taken_.end() && source.capture == 0; ++at)
-    if (at->has_end && (oldest == taken_.end() || at->used < oldest->used)) oldest = at;
-  if (oldest == taken_.end()) return {};
-  *oldest = {source, ++given_, calls_, false};
-  return {static_cast<int>(oldest - taken_.begin()), true, given_};
+  taken_[at] = {source, ++given_, calls_};
+  return {static_cast<int>(at), after, given_};
+}
+
+std::size_t Places::oldest() const {
+  std::size_t oldest = taken_.size();
+  for (std::size_t at = 0; at < taken_.size(); ++at)
+    if (taken_[at].has_end && (oldest == taken_.size() || taken_[at].used < taken_[oldest].used)) oldest = at;
+  return oldest;
+}
+
+bool Places::lacks(const Source& source) const {
+  return taken_.size() == most_ && !find(source) && (source.capture != 0 || oldest() == most_) &&
+         std::none_of(taken_.begin(), taken_.end(), [](const Taken& each) { return each.free; });
+}
+
+void Places::give_back(const Set& places) {
+  for (std::size_t at = 0; at < taken_.size(); ++at)
+    if ((places[at / 64] >> at % 64 & 1) != 0) taken_[at] = {.free = true};
 }
 
 std::optional<std::size_t> Places::find(const Source& source) const {
   for (std::size_t place = 0; place < taken_.size(); ++place)
-    if (taken_[place].source == source) return place;
+    if (!taken_[place].free && taken_[place].source == source) return place;
   return {};
 }
 

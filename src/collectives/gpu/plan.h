@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -16,14 +17,14 @@ namespace fairway::collectives::gpu {
 struct Range {
   std::uint64_t begin = 0, bytes = 0;
 };
-// The scratch memory of a rank. Below 16 MiB for any number of ranks, and 8.4 more with messages.
+// The scratch memory of a rank. Below 33 MiB for any number of ranks, and 8.4 more with messages.
 struct Layout {
-  static constexpr std::uint32_t kPlaces = 32, kWidePlaces = 6;  // the first are wide: most programs use few
+  static constexpr std::uint32_t kPlaces = 128, kWidePlaces = 6;  // the first are wide: most programs use few
   // Of messages: places of each pair and direction, of which the first is wide; and those of all pairs of ranks.
   static constexpr std::uint32_t kMessagePlaces = 6, kMessageHeads = kMostRanks * kMostRanks * kMessagePlaces;
 
   // What ranks tell of: places, and of each rank the places of its messages.
-  static constexpr std::uint32_t kTolds = 128;
+  static constexpr std::uint32_t kTolds = 256;
 
   std::uint32_t size = 1;    // ranks
   std::uint64_t own_at = 0;  // what each place has for itself, for lines or units
@@ -77,10 +78,10 @@ struct Source {
   bool operator==(const Source&) const = default;
 };
 
-// Which places are taken, in the order of the first calls. One of a capture stays with it for as long as the
-// communicator lives: nobody tells when a graph is launched for the last time. A stream's is taken over once there is
-// no other: from the stream that was not used for longest, of those whose last operation can be waited for, which is
-// so once has_end() was called. Every rank whose calls come in the same order comes to the same one.
+// Which places are taken, in the order of the first calls. One of a capture stays with it until it is given back. A
+// stream's is taken over once there is no other: from the stream that was not used for longest, of those whose last
+// operation can be waited for, which is so once has_end() was called. Every rank whose calls come in the same order,
+// and which gives back the same ones between the same calls, comes to the same one.
 class Places {
  public:
   // `few`: with up to so many nobody records ends.
@@ -91,6 +92,19 @@ class Places {
     std::uint64_t nth = 0;  // of all to whom a place was given, its owner; who comes again counts again
   };
   Found place_of(const Source& source);
+  [[nodiscard]] bool are_taken() const { return taken_.size() == most_; }  // each was, once
+  // Whether place_of() would find none.
+  [[nodiscard]] bool lacks(const Source& source) const;
+  using Set = std::array<std::uint64_t, Layout::kPlaces / 64>;  // a bit each
+  // Those of captures of which `is_over` is true, called with Source::capture.
+  template <class IsOver>
+  [[nodiscard]] Set over(const IsOver& is_over) const {
+    Set set = {};
+    for (std::size_t at = 0; at < taken_.size(); ++at)
+      if (taken_[at].source.capture != 0 && is_over(taken_[at].source.capture)) set[at / 64] |= 1ULL << at % 64;
+    return set;
+  }
+  void give_back(const Set& places);
   [[nodiscard]] std::uint32_t most() const { return most_; }
   // Whether there are so many that who enqueues a stream's operation records its end. Programs with few streams, whose
   // operations that would make longer, never do.
@@ -104,7 +118,9 @@ class Places {
     std::uint64_t nth = 0;
     std::uint64_t used = 0;  // by which of all calls
     bool has_end = false;
+    bool free = false;  // it was given back
   };
+  [[nodiscard]] std::size_t oldest() const;  // that can be waited for; taken_.size(): none
   std::uint32_t most_, few_;
   std::uint64_t calls_ = 0, given_ = 0;
   std::vector<Taken> taken_;

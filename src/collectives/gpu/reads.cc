@@ -49,24 +49,19 @@ struct GpuReads::Job {
   }
 };
 
-Result<std::unique_ptr<GpuReads>> GpuReads::make(GpuGroup& on) {
-  std::unique_ptr<GpuReads> made(new GpuReads(on));
-  if (Status status = made->make_streams(); !status) return status;
-  return made;
-}
-
-Status GpuReads::make_streams() {
+// A capture goes on meanwhile: the driver allows that.
+Status GpuReads::make(Beside& each) const {
+  if (each.joined != nullptr) return {};
   const sys::CudaDriver& cu = *on_.driver();
-  const CurrentContext current(cu, on_.context());
   constexpr unsigned kNoTiming = 2;
-  for (Beside& each : beside_) {
-    Status status = cu.check(cu->cuStreamCreateWithPriority(&each.stream, sys::cuda::kStreamNonBlocking, 0),
-                             "making a stream for copies");
-    if (status) status = cu.check(cu->cuEventCreate(&each.forked, kNoTiming), "making an event");
-    if (status) status = cu.check(cu->cuEventCreate(&each.joined, kNoTiming), "making an event");
-    if (!status) return status;
-  }
-  return {};
+  Status status;
+  if (each.stream == nullptr)
+    status = cu.check(cu->cuStreamCreateWithPriority(&each.stream, sys::cuda::kStreamNonBlocking, 0),
+                      "making a stream for copies");
+  if (status && each.forked == nullptr)
+    status = cu.check(cu->cuEventCreate(&each.forked, kNoTiming), "making an event");
+  if (status) status = cu.check(cu->cuEventCreate(&each.joined, kNoTiming), "making an event");
+  return status;
 }
 
 GpuReads::~GpuReads() {
@@ -126,9 +121,11 @@ void GpuReads::gather(Job& job) {
   const std::uint64_t block = job.block();
   auto* const output = static_cast<unsigned char*>(job.call.output);
   const auto* const input = static_cast<const unsigned char*>(job.call.input) + (to_each ? job.rank() * block : 0);
-  job.meet(false, false);
   Beside& beside = beside_[job.made.call.place];
   const bool keeps = input != output + job.rank() * block;
+  if (keeps) job.status = make(beside);
+  if (!job.status) return;
+  job.meet(false, false);
   if (keeps) {
     job.check(job.cu()->cuEventRecord(beside.forked, job.stream));
     job.check(job.cu()->cuStreamWaitEvent(beside.stream, beside.forked, 0));

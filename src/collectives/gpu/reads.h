@@ -18,8 +18,7 @@ namespace fairway::collectives {
 // group outlives it. One thread.
 class GpuReads {
  public:
-  // Makes what copies need, which a capture cannot.
-  static Result<std::unique_ptr<GpuReads>> make(GpuGroup& on);
+  explicit GpuReads(GpuGroup& on) : on_(on) {}
   ~GpuReads();
   GpuReads(const GpuReads&) = delete;
   GpuReads& operator=(const GpuReads&) = delete;
@@ -43,8 +42,7 @@ class GpuReads {
     sys::cuda::Stream stream = nullptr;
     sys::cuda::Event forked = nullptr, joined = nullptr;
   };
-  explicit GpuReads(GpuGroup& on) : on_(on) {}
-  Status make_streams();
+  Status make(Beside& each) const;  // unless it is
   void gather(Job& job);
   void reduce(Job& job);
   void broadcast(Job& job);

@@ -28,7 +28,7 @@ namespace fairway {
 namespace collectives {
 namespace {
 
-constexpr std::uint64_t kProgressMagic = 0x3430474f52505746;  // "FWPROG04"
+constexpr std::uint64_t kProgressMagic = 0x3530474f52505746;  // "FWPROG05"
 constexpr std::chrono::hours kKept{1};                        // what a killed process left
 constexpr int kMostLeft = 1000;                               // by processes that had this one's number
 

@@ -32,14 +32,14 @@ struct ProgressWords {
   std::atomic<std::int32_t> waits_for{-1};  // rank
 };
 
-// The file: the words, and in a page of its own what kernels store into themselves.
+// The file: the words, and in pages of its own what kernels store into themselves.
 struct ProgressPages {
   static constexpr std::size_t kPage = 4096;
 
   alignas(kPage) ProgressWords words;
   alignas(kPage) gpu::Told told[gpu::Layout::kTolds];
 };
-static_assert(sizeof(ProgressPages) == 2 * ProgressPages::kPage);
+static_assert(sizeof(ProgressPages) % ProgressPages::kPage == 0);
 
 // Owner: a communicator. A resource.
 class ProgressFile {
@@ -48,7 +48,7 @@ class ProgressFile {
   ~ProgressFile();
   ProgressFile(const ProgressFile&) = delete;
   ProgressFile& operator=(const ProgressFile&) = delete;
-  static constexpr std::size_t kToldBytes = ProgressPages::kPage;
+  static constexpr std::size_t kToldBytes = sizeof(ProgressPages::told);
 
   // Where that is not possible, it tells nothing; nor does a simulated rank, which is no process to look at. `words`:
   // of all ranks.

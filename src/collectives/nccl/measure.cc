@@ -56,9 +56,12 @@ class Bench {
     const sys::CurrentContext current(driver_, context_);
     bytes_ = bytes;
     Status status = driver_.check(driver_->cuMemAlloc_v2(&memory_, 2 * bytes), "allocating what is moved");
-    if (status) status = driver_.check(driver_->cuMemsetD8_v2(memory_, 0, 2 * bytes), "clearing what is moved");
-    if (!status) return status;
-    return driver_.check(driver_->cuStreamCreateWithPriority(&stream_, sys::cuda::kStreamNonBlocking, 0), "a stream");
+    if (status)
+      status =
+          driver_.check(driver_->cuStreamCreateWithPriority(&stream_, sys::cuda::kStreamNonBlocking, 0), "a stream");
+    if (status)
+      status = driver_.check(driver_->cuMemsetD8Async(memory_, 0, 2 * bytes, stream_), "clearing what is moved");
+    return status ? driver_.check(driver_->cuStreamSynchronize(stream_), "clearing what is moved") : status;
   }
 
   // The communicators of all sides, new ones.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "sys/cuda_modules.h"
 #include "transport/cuda/kernels.h"
 
 namespace fairway::transport::cuda {
@@ -47,11 +48,13 @@ Status Queues::set_up(bool scratch) {
     if (refused_by_capture(made)) return cu.check(made, "allocating GPU memory");
     if (made == kSuccess) scratch_ = reinterpret_cast<std::byte*>(address);
   }
-  for_streams_.load(cu, queues_[kUrgent].stream, reinterpret_cast<std::byte*>(words_) + sizeof(std::uint64_t));
+  for_streams_.load(cu, context_, queues_[kUrgent].stream,
+                    reinterpret_cast<std::byte*>(words_) + sizeof(std::uint64_t));
   if (const char* code = copy_kernel(); code != nullptr) {
     // Without it pages go one by one, so it is no failure.
-    if (cu->cuModuleLoadData(&module_, code) != kSuccess ||
-        cu->cuModuleGetFunction(&kernel_, module_, "fairway_copy_pieces") != kSuccess)
+    Module module = nullptr;
+    if (sys::load_once(cu, context_, code, &module) != kSuccess ||
+        cu->cuModuleGetFunction(&kernel_, module, "fairway_copy_pieces") != kSuccess)
       kernel_ = nullptr;
   }
   if (cu->cuMemcpyBatchAsync != nullptr) {
@@ -77,8 +80,6 @@ Queues::~Queues() {
       cu->cuStreamDestroy_v2(queue.stream);
     }
   if (scratch_ != nullptr) cu->cuMemFree_v2(reinterpret_cast<Address>(scratch_));
-  for_streams_.unload();
-  if (module_ != nullptr) cu->cuModuleUnload(module_);
   if (words_ != nullptr) cu->cuMemFreeHost(words_);
   if (lists_ != nullptr) cu->cuMemFreeHost(lists_);
   if (stages_ != nullptr) cu->cuMemFreeHost(stages_);

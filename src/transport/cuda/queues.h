@@ -93,7 +93,6 @@ class Queues {
   Word* words_ = nullptr;  // pinned
   std::byte* scratch_ = nullptr;
   StreamKernels for_streams_;
-  sys::cuda::Module module_ = nullptr;
   sys::cuda::Function kernel_ = nullptr;
   host::Mover::Copy* lists_ = nullptr;  // pinned: lists of pieces
   std::vector<std::uint32_t> free_lists_;

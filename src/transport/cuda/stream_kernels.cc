@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sys/cuda_modules.h"
 #include "transport/cuda/kernels.h"
 
 namespace fairway::transport::cuda {
@@ -23,22 +24,18 @@ unsigned threads_for(std::uint64_t length) {
 
 }  // namespace
 
-void StreamKernels::unload() {
-  if (module_ != nullptr) (*driver_)->cuModuleUnload(module_);
-  module_ = nullptr;
-}
-
-void StreamKernels::load(const CudaDriver& driver, Stream beside, std::byte* zeros) {
+void StreamKernels::load(const CudaDriver& driver, Context context, Stream beside, std::byte* zeros) {
   driver_ = &driver;
   const char* code = signal_kernels();
   if (code == nullptr) {
     missing_ = {ErrorCode::unsupported, "this build has no kernels for streams: build it with nvcc"};
     return;
   }
+  Module module = nullptr;
   const auto find = [&](Function& kernel, const char* name) {
-    return driver.check(driver->cuModuleGetFunction(&kernel, module_, name), "finding a kernel");
+    return driver.check(driver->cuModuleGetFunction(&kernel, module, name), "finding a kernel");
   };
-  Status status = driver.check(driver->cuModuleLoadData(&module_, code), "loading the kernels for streams");
+  Status status = driver.check(sys::load_once(driver, context, code, &module), "loading the kernels for streams");
   if (status) status = find(put_, "fairway_put");
   if (status) status = find(put_part_, "fairway_put_part");
   if (status) status = find(wait_, "fairway_wait");

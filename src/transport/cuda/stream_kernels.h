@@ -15,10 +15,9 @@ class StreamKernels {
   StreamKernels(const StreamKernels&) = delete;
   StreamKernels& operator=(const StreamKernels&) = delete;
 
-  // All calls need the device's context to be current. `beside`: a stream to run them on; `zeros`: 16 zero bytes that
-  // the device can access.
-  void load(const CudaDriver& driver, sys::cuda::Stream beside, std::byte* zeros);
-  void unload();  // at the end
+  // All calls need the device's context to be current, which is `context`. `beside`: a stream to run them on; `zeros`:
+  // 16 zero bytes that the device can access.
+  void load(const CudaDriver& driver, sys::cuda::Context context, sys::cuda::Stream beside, std::byte* zeros);
   Status put(const GpuAccess::Put& put, sys::cuda::Stream stream) const;
   Status wait(const StreamWait& wait, const std::uint32_t* ended, sys::cuda::Stream stream) const;
 
@@ -30,7 +29,6 @@ class StreamKernels {
 
   const CudaDriver* driver_ = nullptr;
   Status missing_{ErrorCode::unsupported, "the kernels for streams are not loaded on this GPU yet: try again"};
-  sys::cuda::Module module_ = nullptr;
   sys::cuda::Function put_ = nullptr, put_part_ = nullptr, wait_ = nullptr;
 };
 

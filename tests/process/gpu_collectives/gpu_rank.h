@@ -92,6 +92,10 @@ class Graphs {
     return rank_.gpus.on(rank_.gpu, [&] { return rank_.gpus.driver()->cuGraphLaunch(graph, stream); }) == 0;
   }
 
+  void destroy(sys::cuda::ReadyGraph graph) {
+    rank_.gpus.on(rank_.gpu, [&] { return rank_.gpus.driver()->cuGraphExecDestroy(graph); });
+  }
+
  private:
   GpuRank& rank_;
 };

@@ -102,12 +102,12 @@ TEST_P(GpuStreams, ThereMayBeAsManyAsOneLikes) {
   run_gpu_ranks(GetParam(), 10min, [](GpuRank& rank) {
     std::vector<std::unique_ptr<Sum>> sums;
     std::vector<GpuStream> streams;
-    for (int i = 0; i < 80; ++i) {  // none waits for another but by a place that both have
+    for (int i = 0; i < 160; ++i) {  // none waits for another but by a place that both have
       sums.push_back(std::make_unique<Sum>(rank, i % 8 == 7 ? 20'000 : 9));
       streams.push_back(rank.stream());
       for (int k = 0; k < 3; ++k)
         if (!sums.back()->enqueue(streams.back())) return;
-      if (i % 5 == 0 && !sums.front()->enqueue(streams.front())) return;  // one that is used all the time
+      if (i % 10 == 0 && !sums.front()->enqueue(streams.front())) return;  // one that is used all the time
     }
     for (std::size_t i = 0; i < streams.size(); ++i)
       if (!rank.synchronize(streams[i]) || !sums[i]->is_right(i == 0 ? 3 + 16 : 3))
@@ -116,17 +116,18 @@ TEST_P(GpuStreams, ThereMayBeAsManyAsOneLikes) {
   });
 }
 
-// Its operation is behind all that the other had in flight, on this rank alone.
+constexpr int kPlaces = 128;
+
+// Its operation is behind all that the other had in flight, on this rank alone. Graphs have the other places: a stream
+// that waits may hold up others of the hardware queue that both go through, and there are fewer of those.
 TEST(GpuStream, WhoTakesOverAPlaceWaitsForTheOneBefore) {
   run_gpu_ranks(2, 10min, [](GpuRank& rank) {
     Sum sum(rank, 9), held_sum(rank, 9), late(rank, 9);
-    const auto by_another = [&] {
-      const GpuStream stream = rank.stream();
-      return sum.enqueue(stream) && rank.synchronize(stream);
-    };
-    for (int i = 0; i < 8; ++i)
-      if (!by_another()) return;
-    const GpuStream held = rank.stream(), last = rank.stream();
+    const GpuStream captured = rank.stream(), held = rank.stream(), last = rank.stream();
+    Graphs graphs(rank);
+    for (int i = 1; i < kPlaces; ++i)
+      if (graphs.capture(captured, [&] { return sum.enqueue(captured); }) == nullptr)
+        return (void)rank.fail("no graph " + std::to_string(i));
     void* word = nullptr;
     rank.gpus.on(rank.gpu, [&] { return rank.gpus.driver()->cuMemHostAlloc(&word, 4, 3); });
     *static_cast<std::uint32_t*>(word) = 0;
@@ -134,10 +135,7 @@ TEST(GpuStream, WhoTakesOverAPlaceWaitsForTheOneBefore) {
       rank.gpus.on(rank.gpu, [&] {
         return rank.gpus.driver()->cuStreamWaitValue32_v2(held, reinterpret_cast<sys::cuda::Address>(word), 1, 0);
       });
-    if (!held_sum.enqueue(held)) return;
-    for (int i = 9; i < 32; ++i)
-      if (!by_another()) return;
-    if (!late.enqueue(last)) return;  // the 33rd: the oldest whose end is known is the held one
+    if (!held_sum.enqueue(held) || !late.enqueue(last)) return;
     if (!rank.expect(rank.group.run({}), "a barrier of the hosts")) return;
     if (rank.is_idle(last) || !late.is_right(0)) return (void)rank.fail("did not wait");
     std::atomic_ref(*static_cast<std::uint32_t*>(word)).store(1);
@@ -147,16 +145,35 @@ TEST(GpuStream, WhoTakesOverAPlaceWaitsForTheOneBefore) {
   });
 }
 
-TEST(GpuStream, ACaptureKeepsItsPlaceAndThe33rdIsRefused) {
+// Until then the next is refused, by all.
+TEST(GpuStream, ACapturesPlaceComesBackOnceNoRankHasItsGraph) {
   run_gpu_ranks(2, 10min, [](GpuRank& rank) {
-    Sum sum(rank, 9);
+    Sum sum(rank, 300);
     const GpuStream stream = rank.stream();
     Graphs graphs(rank);
-    for (int i = 0; i < 32; ++i)
-      if (graphs.capture(stream, [&] { return sum.enqueue(stream); }) == nullptr)
-        return (void)rank.fail("no graph " + std::to_string(i));
-    const Status full = rank.group.stream_run({}, rank.stream());
-    if (full.code() != ErrorCode::resource_exhausted) (void)rank.fail(full.to_string());
+    std::vector<sys::cuda::ReadyGraph> all;
+    const auto capture = [&] {
+      all.push_back(graphs.capture(stream, [&] { return sum.enqueue(stream); }));
+      return all.back() != nullptr || rank.fail("no graph " + std::to_string(all.size()));
+    };
+    const auto is_full = [&] {
+      const Status full = rank.group.stream_run({}, rank.stream());
+      return full.code() == ErrorCode::resource_exhausted || rank.fail(full.to_string());
+    };
+    for (int i = 0; i < kPlaces; ++i)
+      if (!capture()) return;
+    for (const int i : {5, 77, 127})
+      if (!graphs.launch(all[i], stream)) return (void)rank.fail("a launch");
+    if (!rank.synchronize(stream) || !sum.is_right(3)) return;
+    if (rank.group.rank() == 0) graphs.destroy(all[3]);
+    if (!is_full()) return;
+    if (rank.group.rank() == 1) graphs.destroy(all[3]);
+    graphs.destroy(all[77]);
+    for (int i = 0; i < 2; ++i)
+      if (!capture() || !graphs.launch(all.back(), stream)) return;
+    if (!graphs.launch(all[5], stream) || !rank.synchronize(stream) || !sum.is_right(6)) return;
+    if (!is_full()) return;
+    (void)rank.expect(rank.group.stream_status(), "afterwards");
   });
 }
 
@@ -190,16 +207,16 @@ TEST(GpuStream, GraphsThatTakeTurnsAreAsManyAsOneLikes) {
                   const GpuStream stream = rank.stream();
                   Graphs graphs(rank);
                   std::vector<sys::cuda::ReadyGraph> all;
-                  for (int i = 0; i < 70; ++i) {
+                  for (int i = 0; i < kPlaces + 12; ++i) {
                     all.push_back(graphs.capture(stream, [&] { return sum.enqueue(stream); }));
                     if (all.back() == nullptr) return (void)rank.fail("no graph " + std::to_string(i));
                   }
                   if (!loose.enqueue(stream)) return;
-                  for (int i = 0; i < 140; ++i)
+                  for (int i = 0; i < 2 * (kPlaces + 12); ++i)
                     if (!graphs.launch(all[static_cast<std::size_t>(i) * 3 % all.size()], stream))
                       return (void)rank.fail("a launch");
                   if (!rank.synchronize(stream)) return (void)rank.fail("the context is broken");
-                  if (!sum.is_right(140) || !loose.is_right(1)) return;
+                  if (!sum.is_right(2 * (kPlaces + 12)) || !loose.is_right(1)) return;
                   (void)rank.expect(rank.group.stream_status(), "afterwards");
                 },
                 -1, {.graphs_in_turn = true});
@@ -218,6 +235,29 @@ TEST(GpuStream, WhetherGraphsTakeTurnsIsTheSameOnEveryRank) {
     return rank.well ? 0 : 1;
   });
   for (const auto& end : ends) EXPECT_TRUE(end.well) << end.said;
+}
+
+// Another communicator's kernel runs meanwhile, until the other rank comes.
+TEST(GpuStream, UseGpuWaitsForNoKernelThatRuns) {
+  run_gpu_ranks(2, 20s, [](GpuRank& rank) {
+    Sum first(rank, 300), second(rank, 300);
+    const GpuStream stream = rank.stream(), other = rank.stream();
+    const auto another = [&] {
+      auto made = rank.group.split(0);
+      if (rank.expect(made.status(), "split"))
+        rank.expect(made->use_gpu(rank.gpu, {.nccl = NcclUse::never}), "use_gpu");
+      return made;
+    };
+    auto held = another();
+    if (!rank.well || (rank.group.rank() == 0 && !first.enqueue(stream, *held))) return;
+    auto made = another();
+    if (!rank.well) return;
+    if (!second.enqueue(other, *made) || !rank.synchronize(other) || !second.is_right(1)) return;
+    if (rank.group.rank() == 0 && rank.is_idle(stream)) return (void)rank.fail("the first has ended");
+    if (!rank.expect(rank.group.run({}), "a barrier of the hosts")) return;
+    if (rank.group.rank() == 1 && !first.enqueue(stream, *held)) return;
+    if (rank.synchronize(stream) && first.is_right(1)) (void)rank.expect(held->stream_status(), "afterwards");
+  });
 }
 
 TEST(GpuStream, WhatCannotRunIsRefused) {

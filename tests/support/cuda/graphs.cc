@@ -68,11 +68,27 @@ int cuStreamGetId(cu::Stream stream, unsigned long long* id) {
   *id = of(stream).id();
   return 0;
 }
-int cuStreamGetCaptureInfo_v2(cu::Stream stream, int* status, unsigned long long* id, void*, void*, void*) {
+int cuStreamGetCaptureInfo_v2(cu::Stream stream, int* status, unsigned long long* id, cu::Graph* graph, void*, void*) {
   const auto capture = of(stream).capture();
   *status = capture != nullptr ? fairway::sys::cuda::kCaptureActive : 0;
   if (id != nullptr) *id = capture == nullptr ? 0 : capture->number;
+  if (graph != nullptr) *graph = capture == nullptr ? nullptr : reinterpret_cast<cu::Graph>(&capture->graph);
   return 0;
+}
+int cuUserObjectCreate(cu::UserObject* object, void* data, void (*ends)(void*), unsigned references, unsigned flags) {
+  if (references != 1 || flags != cu::kNoSynchronization) return 1;
+  *object = reinterpret_cast<cu::UserObject>(new std::shared_ptr<void>(data, ends));
+  return 0;
+}
+int cuUserObjectRelease(cu::UserObject object, unsigned) {
+  delete reinterpret_cast<std::shared_ptr<void>*>(object);
+  return 0;
+}
+// The reference becomes the graph's.
+int cuGraphRetainUserObject(cu::Graph graph, cu::UserObject object, unsigned references, unsigned flags) {
+  if (references != 1 || flags != cu::kMoveReference) return 1;
+  reinterpret_cast<standin::Graph*>(graph)->objects.push_back(*reinterpret_cast<std::shared_ptr<void>*>(object));
+  return cuUserObjectRelease(object, 1);
 }
 int cuThreadExchangeStreamCaptureMode(int* mode) {
   *mode = std::exchange(mode_of_thread, *mode);

@@ -17,6 +17,7 @@ namespace standin {
 // What captured streams do, one after the other in the order of the calls.
 struct Graph {
   std::vector<std::function<bool()>> work;
+  std::vector<std::shared_ptr<void>> objects;  // of users, which end with the last graph that has them
 };
 // Of the stream that began it, and of those that have waited for an event of it since.
 struct Capture {
