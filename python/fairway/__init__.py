@@ -19,6 +19,10 @@ The other writes into it:
 
 help(fairway.Engine) lists the verbs, help(fairway.Engine.write) the options of a transfer, help(fairway.errors) what can go wrong, each
 an exception of its own (fairway.PeerDead and so on, all of them fairway.Error). docs/python.md is the tour.
+
+Any thread may call any function or method: engines, regions, transfers, queues and communicators may be shared. Operations of a
+communicator run one after the other, in the order of the calls, which is the same on every rank. An object of fairway.aio belongs
+to its event loop.
 """
 
 import atexit as _atexit

@@ -62,7 +62,7 @@ Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::Sessi
                        }}),
       staging_server_(*this, {worker.staging(), worker.locals(),
                               [this](RegionId region, std::function<void(Status)> done) {
-                                worker_.remove_region(region, this, std::move(done));
+                                worker_.remove_region(region, Worker::RegionOf::lease, std::move(done));
                               },
                               [this](const DeviceOperation& operation, ErrorCode code) {
                                 service_.reply(operation.token, operation.serial, code, operation.value);
@@ -273,19 +273,15 @@ bool Peer::links_take_messages_directly() const {
   return any;
 }
 
-// The peer may be gone when the window is finally removed.
+// The receive goes on until nothing can write there any more. The peer may be gone by then.
 void Peer::remove_window(RegionId window, std::uint32_t slot, std::shared_ptr<void> kept) {
   const TransferId waits = slot == kNoSlot ? TransferId{} : table().id(slot);
-  worker_.remove_region(
-      window, this, [worker = &worker_, window, waits, slot, kept = std::move(kept), id = id()](const Status& status) {
-        if (!status && !worker->is_closing()) {  // the receive goes on until nothing can write there any more
-          if (Peer* owner = worker->peer_of(id)) owner->remove_window(window, waits ? slot : kNoSlot, kept);
-          return;
-        }
-        worker->services().regions.remove(window);
-        if (!waits || !worker->services().transfers.is_active(waits)) return;
-        if (Peer* owner = worker->peer_of(id)) owner->matcher_.window_closed(waits.slot);
-      });
+  worker_.remove_region(window, Worker::RegionOf::window,
+                        [worker = &worker_, window, waits, kept = std::move(kept), id = id()](const Status&) {
+                          worker->services().regions.remove(window);
+                          if (!waits || !worker->services().transfers.is_active(waits)) return;
+                          if (Peer* owner = worker->peer_of(id)) owner->matcher_.window_closed(waits.slot);
+                        });
 }
 
 template <class Body, class Handle>

@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace fairway::engine {
+namespace {
+
+constexpr Time kFirstPause = kMillisecond, kLongestPause = 250 * kMillisecond;
+
+}  // namespace
 
 void RegionRemovals::deregistered(std::uint16_t transport, std::uint64_t handle, const Status& status) {
   for (Removal& removal : all_) {
@@ -33,20 +38,28 @@ void RegionRemovals::post(Removal& removal) {
     if (handles[t] != kNotRegistered) transports_[t]->deregister(handles[t]);
 }
 
-bool RegionRemovals::proceed(const std::function<bool(RegionId)>& in_use) {
+bool RegionRemovals::proceed(Time now, const std::function<bool(RegionId)>& in_use) {
   bool posted = false;
   for (std::size_t i = 0; i < all_.size();) {
     Removal& removal = all_[i];
     std::erase_if(removal.users, [&](TransferId user) { return has_ended(user, removal.id); });
-    if (!removal.users.empty() || in_use(removal.id)) {
+    if (removal.at > now || !removal.users.empty() || in_use(removal.id)) {
       ++i;
       continue;
     }
     if (!removal.posted) {
+      removal.status = {};
       post(removal);
       posted = true;
     }
     if (removal.transports != 0) {
+      ++i;
+      continue;
+    }
+    if (!removal.status && removal.until_gone) {
+      removal.posted = false;
+      removal.pause = std::clamp(2 * removal.pause, kFirstPause, kLongestPause);
+      removal.at = after(now, removal.pause);
       ++i;
       continue;
     }
@@ -56,6 +69,13 @@ bool RegionRemovals::proceed(const std::function<bool(RegionId)>& in_use) {
     ended.done(ended.status);  // may begin another removal
   }
   return posted;
+}
+
+Time RegionRemovals::next() const {
+  Time next = kNever;
+  for (const Removal& removal : all_)
+    if (!removal.posted && removal.pause != 0) next = std::min(next, removal.at);
+  return next;
 }
 
 void RegionRemovals::end_all(const Status& untouched) {

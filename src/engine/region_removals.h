@@ -15,15 +15,18 @@ namespace fairway::engine {
 // transport stops its peers and deregisters the memory. Owner: the worker.
 class RegionRemovals {
  public:
-  // not ok: a transport still holds the memory, and another removal asks it again.
+  // not ok: a transport still holds the memory, and another removal asks it again; of one `until_gone`, at the engine's
+  // end alone.
   using Done = std::function<void(Status)>;
   struct Removal {
     RegionId id;
     std::vector<TransferId> users;  // this engine's transfers; of its own inner ones the slot alone
     Done done;                      // runs once nothing of this worker touches the region
+    bool until_gone = false;        // who refuses is asked again: nobody else will
     std::uint64_t transports = 0;   // a bit for each that is at it
     bool posted = false;            // to the transports
     Status status;
+    Time pause = 0, at = 0;  // after the last refusal, and when who refused is asked again
   };
   using Transports = std::span<const std::unique_ptr<transport::Transport>>;
   RegionRemovals(Transports transports, LocalRegions& regions, TransferTable& transfers)
@@ -33,7 +36,8 @@ class RegionRemovals {
   void deregistered(std::uint16_t transport, std::uint64_t handle, const Status& status);
   // Continues each removal as far as it can. `in_use`: whether a device copies there for a peer. True: transports were
   // asked to deregister.
-  bool proceed(const std::function<bool(RegionId)>& in_use);
+  bool proceed(Time now, const std::function<bool(RegionId)>& in_use);
+  [[nodiscard]] Time next() const;        // when who refused is asked again
   void end_all(const Status& untouched);  // the engine closes: every transport is closed
   [[nodiscard]] bool empty() const { return all_.empty(); }
   [[nodiscard]] const Removal* find(RegionId id) const;  // null: none is under way

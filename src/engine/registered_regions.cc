@@ -118,7 +118,7 @@ Result<std::shared_ptr<RegisteredRegions::Ending>> RegisteredRegions::begin_end(
   }
   workers_.post_all([this, ending, id](Worker& owner) {
     owner.stop_users_of(id);
-    owner.remove_region(id, nullptr, [this, ending, id](const Status& status) {
+    owner.remove_region(id, Worker::RegionOf::program, [this, ending, id](const Status& status) {
       if (!status) {
         std::lock_guard lock(ending->mutex);
         ending->status = status;

@@ -97,11 +97,11 @@ Time Worker::step(Time now) {
   if (any_deadline_ <= now_) end_late_any();
   deliver();
   // After deliver(): when a region is reported fenced, its transfers have completed.
-  if (!removals_.empty() && removals_.proceed([this](RegionId id) { return staging_.copies(id); })) again();
+  if (!removals_.empty() && removals_.proceed(now_, [this](RegionId id) { return staging_.copies(id); })) again();
   if (!departures_.empty()) let_go();
   if (!leaving_.empty()) reap_peers();
   deliver();
-  Time next = std::min(timers_.next(), any_deadline_);
+  Time next = std::min({timers_.next(), any_deadline_, removals_.next()});
   for (const auto& transport : transports_) {
     const Time at = transport->next_timer();
     busy_ |= at == transport::kPollAgain;

@@ -115,8 +115,6 @@ class Worker final : public Stepper, public TransferOwner {
   [[nodiscard]] bool stepped_here() const {  // by this thread, which is in a callback
     return stepping_.load(std::memory_order_relaxed) == std::this_thread::get_id();
   }
-  // From the beginning of close() on; the owner. What a transport holds then is asked for no more.
-  [[nodiscard]] bool is_closing() const { return closing_; }
   [[nodiscard]] std::uint16_t index() const { return index_; }
   [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const { return transports_; }
   [[nodiscard]] control::Progress progress() const;
@@ -175,9 +173,10 @@ class Worker final : public Stepper, public TransferOwner {
   RegionRemovals& removals() { return removals_; }
   ScratchMemory& scratch() { return scratch_; }
   void stop_users_of(RegionId id);  // of the memory as the local side
-  // `done` runs on the owner once nothing of this worker touches the region. `window_of`: it is a message's window,
-  // known to that peer alone. Null: any peer may use it.
-  void remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done);
+  // `done` runs on the owner once nothing of this worker touches the region. Any peer may use a program's; a lease's
+  // and a message's window are known to one, without transfers of their own. A window's is asked for until it is gone.
+  enum class RegionOf : std::uint8_t { program, lease, window };
+  void remove_region(RegionId id, RegionOf what, std::function<void(Status)> done);
   [[nodiscard]] std::string holders_of(RegionId id);  // who keeps a removal waiting
   // For kernels of that GPU of this process (worker_mappings.cc); a peer's, and this engine's own.
   transport::Reach map(Peer& peer, RemoteRegionId id, int gpu, Mapping& out, Status& why);
@@ -321,7 +320,6 @@ class Worker final : public Stepper, public TransferOwner {
   bool busy_ = false;
   Status unfenced_;             // the last epoch of a link that could not be ended; written before closed_
   std::mutex untouched_mutex_;  // guards what transports are asked once they are closed
-  bool closing_ = false;
   bool shut_ = false;                // shut() has run: no peer is left, no transport is open
   std::atomic<bool> closed_{false};  // no step any more; written under commands_mutex_, at the end of the last step
   SliceTable slices_;

@@ -97,7 +97,6 @@ void Worker::drain_transports() {
 
 void Worker::shut() {
   if (shut_) return;
-  closing_ = true;
   drain_transports();
   for (const std::uint32_t slot : std::vector(live_))
     end(*peers_[slot], {ErrorCode::cancelled, "the engine is closing"});

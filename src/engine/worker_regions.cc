@@ -26,13 +26,14 @@ void Worker::stop_users_of(RegionId id) {
                  });
 }
 
-void Worker::remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done) {
+void Worker::remove_region(RegionId id, RegionOf what, std::function<void(Status)> done) {
   if (shut_) return done(untouched());  // every transport is closed
   RegionRemovals::Removal removal;
   removal.id = id;
   removal.done = std::move(done);
+  removal.until_gone = what == RegionOf::window;
   // No new use can begin. A window has no users here except its receive.
-  if (window_of == nullptr)
+  if (what == RegionOf::program)
     for (const std::uint32_t slot : live_) peers_[slot]->region_users().add_users_of(id, removal.users);
   removals_.begin(std::move(removal));
   again();  // continues at the end of the step, since the caller may be in the middle of a transfer

@@ -9,7 +9,7 @@ namespace {
 
 // The part of its stable ABI that is used ("NVML API Reference", device queries).
 using Device = void*;
-constexpr int kSuccess = 0, kAtomics = 3, kStatusOk = 0;
+constexpr int kSuccess = 0, kNvlink = 2, kAtomics = 3, kStatusOk = 0;
 
 class Library {
  public:
@@ -31,12 +31,12 @@ class Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  std::optional<bool> atomics(const std::string& gpu, const std::string& other) const {
+  std::optional<bool> has(int what, const std::string& gpu, const std::string& other) const {
     Device one = nullptr, two = nullptr;
     int status = 0;
     if (!begun_ || status_ == nullptr || !find_device(gpu, one) || !find_device(other, two)) return {};
     if (one == two) return true;
-    if (status_(one, two, kAtomics, &status) != kSuccess) return {};
+    if (status_(one, two, what, &status) != kSuccess) return {};
     return status == kStatusOk;
   }
 
@@ -61,7 +61,11 @@ class Library {
 }  // namespace
 
 std::optional<bool> native_atomics(const std::string& gpu, const std::string& other) {
-  return Library().atomics(gpu, other);
+  return Library().has(kAtomics, gpu, other);
+}
+
+std::optional<bool> over_nvlink(const std::string& gpu, const std::string& other) {
+  return Library().has(kNvlink, gpu, other);
 }
 
 }  // namespace fairway::sys

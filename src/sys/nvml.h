@@ -10,5 +10,8 @@ namespace fairway::sys {
 // or by "GPU-<uuid>". Nothing: NVML is not there, or does not know one of them, as in a container with some of the
 // GPUs. Opens the library each time, so it may take milliseconds. Any thread.
 std::optional<bool> native_atomics(const std::string& gpu, const std::string& other);
+// Whether they reach each other over NVLink, which keeps 128 bytes of a warp whole: of PCIe, native atomics say nothing
+// of that. The rest as above.
+std::optional<bool> over_nvlink(const std::string& gpu, const std::string& other);
 
 }  // namespace fairway::sys

@@ -338,6 +338,8 @@ MUTANTS = [
     Mutant("a record is handed over by a link that is not ready", RECORDS,
            "  if (quick_version_ != parts_.routes.version()) find_quick();",
            "  if (quick_version_ == 0) find_quick();", "engine_test@RecordsAtOnce.*"),
+    Mutant("a NIC that keeps a window's memory is asked at every step", REMOVALS,
+           "removal.at = after(now, removal.pause);", "removal.at = now;", "engine_test@Regions.WhoRefuses*"),
     Mutant("a send is begun before those that wait", "src/engine/transfers/transfers.h",
            "(t.request.operation == Operation::receive || !has_work())", "t.blocks > 0", "engine_test@ShortSend.*"),
     Mutant("a send passes those that were submitted before it", "src/engine/worker_transfers.cc",

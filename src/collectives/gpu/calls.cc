@@ -127,15 +127,17 @@ Status GpuCalls::open_nccl(const GpuGroup& on, const GpuOptions& options) {
 
 Status GpuCalls::use_gpu(int number, const GpuOptions& options) {
   if (Status status = parts_.group.may_start(); !status) return status;
-  if (on_gpus_ && on_gpus_->device() == number) return {};
+  if (on_gpus_)  // the ranks agree here too: who returned alone would answer the others' next operation
+    return agree(
+        on_gpus_->device() == number
+            ? Status()
+            : Status(ErrorCode::invalid_argument, fmt::format("this rank uses GPU {} already", on_gpus_->device())));
   const std::string name = fmt::format("collectives/{}/gpu{}", parts_.options.name, attempts_++);
   Status own;
   std::unique_ptr<GpuGroup> made;
-  if (on_gpus_) {
-    own = {ErrorCode::invalid_argument, fmt::format("this rank uses GPU {} already", on_gpus_->device())};
-  } else if (auto opened = GpuGroup::open(parts_.engine, number, rank(), size(), name, options.messages,
-                                          options.graphs_in_turn, parts_.progress.told());
-             opened) {
+  if (auto opened = GpuGroup::open(parts_.engine, number, rank(), size(), name, options.messages,
+                                   options.graphs_in_turn, parts_.progress.told());
+      opened) {
     made = std::move(*opened);
   } else {
     own = opened.status();

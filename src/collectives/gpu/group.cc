@@ -182,11 +182,12 @@ bool GpuGroup::keeps_lines(const std::string& bus_id) const {
         bus_id != id.data())
       continue;
     if (other == gpu_) return true;
-    int native = 0;  // atomics: NVLink has them, PCIe has not
-    return cu->cuDeviceGetP2PAttribute(&native, sys::cuda::kPeerAtomics, gpu_, other) == sys::cuda::kSuccess &&
-           native != 0;
+    int native = 0;  // without NVML: of all links between GPUs so far, NVLink alone has atomics
+    return sys::over_nvlink(this->bus_id(), bus_id)
+        .value_or(cu->cuDeviceGetP2PAttribute(&native, sys::cuda::kPeerAtomics, gpu_, other) == sys::cuda::kSuccess &&
+                  native != 0);
   }
-  return sys::native_atomics(this->bus_id(), bus_id).value_or(false);  // hidden from this process
+  return sys::over_nvlink(this->bus_id(), bus_id).value_or(false);  // hidden from this process
 }
 
 Status GpuGroup::meet(const std::vector<Member>& members, const std::string& name, Time deadline) {

@@ -64,8 +64,10 @@ void ImportedAllocation::open(int device) {
   }
   view.base = base;
   const auto other = devices_->find(handle_.device);
-  view.atomics = other ? devices_->atomics(device, *other)
-                       : sys::native_atomics(name_of(devices_->uuid(device)), name_of(handle_.device)).value_or(false);
+  const std::string own = name_of(devices_->uuid(device)), owners = name_of(handle_.device);
+  view.atomics = other ? devices_->atomics(device, *other) : sys::native_atomics(own, owners).value_or(false);
+  // Without NVML: of all links between GPUs so far, NVLink alone has atomics.
+  view.nvlink = own != owners && sys::over_nvlink(own, owners).value_or(view.atomics);
   view.state.store(State::ready, std::memory_order_release);
 }
 
@@ -158,11 +160,9 @@ Status ImportedAllocation::import_files() {
   return {};
 }
 
-// Only NVLink has atomics between GPUs.
 bool ImportedAllocation::by_nvlink(int device) const {
   const View& open = view(device);
-  return open.state.load(std::memory_order_acquire) == State::ready && open.atomics &&
-         devices_->uuid(device) != handle_.device;
+  return open.state.load(std::memory_order_acquire) == State::ready && open.nvlink;
 }
 
 // Why a device's path to it was not tested; empty: all were, or it is local to the device.

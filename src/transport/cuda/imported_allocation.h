@@ -26,6 +26,7 @@ class ImportedAllocation final : public host::Mover::Imported {
     std::string why;            // if refused
     std::string unproven;       // if ready: why its path was not tested
     bool atomics = false;       // if ready: that device does atomics on it
+    bool nvlink = false;        // if ready: it reaches it over NVLink
   };
 
   ImportedAllocation(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle, bool ours);

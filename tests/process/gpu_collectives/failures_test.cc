@@ -156,6 +156,27 @@ TEST(GpuFailure, ARankWithoutThatGpuIsNamedToAll) {
   for (const RankEnd& end : ends) EXPECT_TRUE(end.well) << end.said;
 }
 
+// Who calls again with the GPU it has takes part as well: else the others' agreement would meet its next operation.
+TEST(GpuFailure, ARankThatTakesAnotherGpuLaterIsNamedToAllAndTheGroupGoesOn) {
+  ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+  ::setenv("FAIRWAY_STANDIN_DEVICES", "8", 0);
+  GroupOptions options;
+  options.size = 3;
+  options.transports = {"shm", "cuda"};
+  options.communicator.timeout = 5s;
+  const auto ends = run_processes(options, [](Engine&, Communicator& group) {
+    if (!group.use_gpu(group.rank()) || !group.use_gpu(group.rank())) return 1;
+    const Status status = group.use_gpu(group.rank() == 1 ? 7 : group.rank());
+    if (status.code() != ErrorCode::invalid_argument || status.message().find("uses GPU 1") == std::string::npos)
+      return 2;
+    if (group.rank() != 1 && status.message().find("rank 1") == std::string::npos) return 3;
+    std::int32_t own = group.rank(), all[3] = {};
+    const Collective gather{.kind = CollectiveKind::all_gather, .input = &own, .output = all, .count = sizeof own};
+    return group.run(gather) && all[0] == 0 && all[1] == 1 && all[2] == 2 ? 0 : 4;
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.well) << end.said;
+}
+
 // As host memory says it: who reads that a rank is gone looks for a crash.
 TEST(GpuFailure, ARankThatIsStoppedIsSaidNotToAnswer) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);

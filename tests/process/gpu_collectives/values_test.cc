@@ -1,6 +1,8 @@
 #include <cstdlib>
 #include <initializer_list>
 
+#include <dlfcn.h>
+
 #include "collectives/gpu/plan.h"
 #include "process/gpu_collectives/tries.h"
 
@@ -146,6 +148,50 @@ TEST(GpuValue, OfMemoryOutOfAlignment) {
 TEST(GpuValue, OfMemoryOutOfAlignmentWithoutNvlink) {
   const WithoutNvlink without;
   run_gpu_ranks(3, 10min, try_odd_places);
+}
+
+// Of kernels that the ranks load and whose names begin so; "" where theirs differ or are of both families.
+std::string family_of(const std::function<void(int rank)>& before) {
+  const char* const named = std::getenv("FAIRWAY_CUDA_DRIVER");
+  if (named != nullptr && std::string(named) != FAIRWAY_STANDIN_CUDA) return "unknown";
+  ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 1);
+  ::setenv("FAIRWAY_NVML", FAIRWAY_STANDIN_CUDA, 1);
+  GroupOptions options;
+  options.transports = {"shm", "cuda"};
+  options.change = [&](EngineOptions&, int rank) { before(rank); };
+  bool lines = true, units = true;
+  for (const char* const family : {"fairway_pair_", "fairway_units_"}) {
+    const auto ends = run_processes(options, [&](Engine&, Communicator& communicator) {
+      GpuRank rank(communicator);
+      if (!rank.expect(communicator.use_gpu(rank.gpu), "use_gpu")) return 2;
+      void* const driver = ::dlopen(FAIRWAY_STANDIN_CUDA, RTLD_NOW | RTLD_NOLOAD);
+      const auto loaded = reinterpret_cast<bool (*)(const char*)>(::dlsym(driver, "fairway_standin_loaded"));
+      if (loaded == nullptr || !loaded("fairway_read_")) return 3;
+      return loaded(family) ? 0 : 1;
+    });
+    for (const RankEnd& end : ends) (family[8] == 'p' ? lines : units) &= end.well;
+  }
+  ::unsetenv("FAIRWAY_NVML");
+  return lines == units ? "" : lines ? "lines" : "units";
+}
+
+TEST(GpuFamily, RanksThatEachSeeTheirOwnGpuAloneGoByLinesOverNvLink) {
+  const std::string family = family_of([](int rank) {  // as under CUDA_VISIBLE_DEVICES=<rank>
+    ::setenv("FAIRWAY_STANDIN_DEVICES", "1", 1);
+    ::setenv("FAIRWAY_STANDIN_FIRST", std::to_string(rank).c_str(), 1);
+  });
+  if (family == "unknown") GTEST_SKIP() << "the driver is a real one";
+  EXPECT_EQ(family, "lines");
+}
+
+// There lines may be torn.
+TEST(GpuFamily, LinksThatHaveAtomicsAndAreNoNvLinkGoByUnits) {
+  const std::string family = family_of([](int) {
+    ::setenv("FAIRWAY_STANDIN_DEVICES", "2", 1);
+    ::setenv("FAIRWAY_STANDIN_PCIE_ATOMICS", "1", 1);
+  });
+  if (family == "unknown") GTEST_SKIP() << "the driver is a real one";
+  EXPECT_EQ(family, "units");
 }
 
 }  // namespace

@@ -37,6 +37,9 @@ int device_count() {
   const char* set = std::getenv("FAIRWAY_STANDIN_DEVICES");
   return set != nullptr ? std::atoi(set) : 2;
 }
+int first_device() {  // the process's first one of the machine's, as CUDA_VISIBLE_DEVICES has it
+  return std::getenv("FAIRWAY_STANDIN_FIRST") != nullptr ? std::atoi(std::getenv("FAIRWAY_STANDIN_FIRST")) : 0;
+}
 
 struct Contexts {
   std::array<char, 16> tags{};  // a context handle is the address of its device's tags
@@ -180,13 +183,13 @@ int cuDeviceGetName(char* name, int size, Device) {
   std::strncpy(name, "Stand-in GPU", static_cast<std::size_t>(size));
   return kSuccess;
 }
-int cuDeviceGetPCIBusId(char* id, int size, Device device) {
-  std::snprintf(id, static_cast<std::size_t>(size), "0000:00:%02X.0", 6 + device);  // as in tests/machines/h200_x2.json
+int cuDeviceGetPCIBusId(char* id, int size, Device device) {  // as in tests/machines/h200_x2.json
+  std::snprintf(id, static_cast<std::size_t>(size), "0000:00:%02X.0", 6 + first_device() + device);
   return kSuccess;
 }
 int cuDeviceGetUuid_v2(Uuid* uuid, Device device) {
   std::memset(uuid->bytes, 0x5a, sizeof uuid->bytes);
-  uuid->bytes[0] = static_cast<unsigned char>(device);
+  uuid->bytes[0] = static_cast<unsigned char>(first_device() + device);
   return kSuccess;
 }
 int cuDeviceGetAttribute(int* value, int attribute, Device device) {

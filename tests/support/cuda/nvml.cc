@@ -5,7 +5,7 @@
 // What the stand-in driver answers for NVML: it knows eight GPUs, whatever CUDA shows to the process.
 namespace {
 
-constexpr int kNotFound = 6;
+constexpr int kNotFound = 6, kNvlink = 2;
 char gpus[8];
 
 }  // namespace
@@ -33,8 +33,9 @@ int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
   *device = &gpus[number];
   return 0;
 }
-int nvmlDeviceGetP2PStatus(void*, void*, int, int* status) {
-  *status = std::getenv("FAIRWAY_STANDIN_NO_NVLINK") == nullptr ? 0 : 5;
+int nvmlDeviceGetP2PStatus(void*, void*, int what, int* status) {
+  const bool pcie = std::getenv("FAIRWAY_STANDIN_PCIE_ATOMICS") != nullptr && what == kNvlink;
+  *status = std::getenv("FAIRWAY_STANDIN_NO_NVLINK") == nullptr && !pcie ? 0 : 5;
   return 0;
 }
 }

@@ -67,7 +67,8 @@ class KeptAwake : public testing::Test {
     a_.reset();
     b_.reset();
     for (std::byte* place : places_) gpus_->free(place);
-    ::unsetenv("FAIRWAY_STANDIN_NO_NVLINK");
+    for (const char* each : {"FAIRWAY_STANDIN_NO_NVLINK", "FAIRWAY_STANDIN_PCIE_ATOMICS", "FAIRWAY_NVML"})
+      ::unsetenv(each);
     if (!before_.empty()) ::setenv("FAIRWAY_CUDA_DRIVER", before_.c_str(), 1);
   }
 
@@ -231,6 +232,15 @@ TEST_F(KeptAwake, NoReadBeginsOverALinkThatIsFenced) {
 
 TEST_F(KeptAwake, WithoutNvLinkThereIsNothingToKeepAwake) {
   ::setenv("FAIRWAY_STANDIN_NO_NVLINK", "1", 1);
+  ASSERT_NO_FATAL_FAILURE(join(true));
+  EXPECT_EQ(copies_within(200), 0u);
+  EXPECT_EQ(path().find("NVLink"), std::string::npos) << path();
+}
+
+// Some bridges of PCIe carry atomics: they say nothing of the link's kind.
+TEST_F(KeptAwake, WhatHasAtomicsOverPcieIsNotTakenForNvLink) {
+  ::setenv("FAIRWAY_NVML", FAIRWAY_STANDIN_CUDA, 1);
+  ::setenv("FAIRWAY_STANDIN_PCIE_ATOMICS", "1", 1);
   ASSERT_NO_FATAL_FAILURE(join(true));
   EXPECT_EQ(copies_within(200), 0u);
   EXPECT_EQ(path().find("NVLink"), std::string::npos) << path();

@@ -127,6 +127,11 @@ TEST_F(MoverOf, GpusThatThisProcessDoesNotSeeAreAskedFor) {
   ::setenv("FAIRWAY_STANDIN_NO_NVLINK", "1", 1);
   EXPECT_EQ(sys::native_atomics("0000:00:06.0", "0000:00:0D.0"), false);
   ::unsetenv("FAIRWAY_STANDIN_NO_NVLINK");
+  ::setenv("FAIRWAY_STANDIN_PCIE_ATOMICS", "1", 1);
+  EXPECT_EQ(sys::native_atomics("0000:00:06.0", "0000:00:0D.0"), true);
+  EXPECT_EQ(sys::over_nvlink("0000:00:06.0", "0000:00:0D.0"), false);
+  ::unsetenv("FAIRWAY_STANDIN_PCIE_ATOMICS");
+  EXPECT_EQ(sys::over_nvlink("0000:00:06.0", "0000:00:0D.0"), true);
   ::setenv("FAIRWAY_NVML", "/nowhere/libnvidia-ml.so.1", 1);
   EXPECT_EQ(sys::native_atomics("0000:00:06.0", "0000:00:0D.0"), std::nullopt);
   ::unsetenv("FAIRWAY_NVML");

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -142,6 +143,21 @@ TEST_P(Closing, EveryCloseAndDeregisterReturnsOnceNothingTouchesTheMemory) {
 
 // Commands of other threads that come in the step that closes the worker: before the one that closes, behind it, and
 // from within one.
+// As where memory runs out in a call that acts for the worker: nobody else could act or step any more.
+TEST_P(Closing, WhatThrowsInAWorkersPlaceLeavesItToOthers) {
+  engine::Worker& worker = EngineAccess::worker(*left_, 0);
+  bool thrown = false;
+  for (int tries = 0; !thrown && tries < 1'000'000; ++tries) {
+    try {
+      (void)worker.in_its_place([] { throw std::bad_alloc(); });
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+  }
+  EXPECT_TRUE(thrown);
+  EXPECT_TRUE(finish(left_->write(right_peer_, extent(0, 0, 100'000)), *left_).status);
+}
+
 TEST_P(Closing, EveryCommandRunsWhateverComesBesideTheOneThatCloses) {
   engine::Worker& worker = EngineAccess::worker(*left_, 0);
   std::atomic<int> ran{0};

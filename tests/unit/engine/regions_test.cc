@@ -130,7 +130,7 @@ TEST_F(Regions, AreRemovedOnceUsersAndTransportsAreDone) {
   };
   removals.begin(std::move(removal));
   bool copies = true;
-  const auto proceed = [&] { return removals.proceed([&](RegionId) { return copies; }); };
+  const auto proceed = [&] { return removals.proceed(0, [&](RegionId) { return copies; }); };
   EXPECT_FALSE(proceed());
   transfers[user].phase = Phase::done;
   EXPECT_FALSE(proceed());  // a device still copies there
@@ -161,6 +161,43 @@ TEST_F(Regions, AreRemovedOnceUsersAndTransportsAreDone) {
   EXPECT_FALSE(proceed());
   EXPECT_EQ(times, 2);
   EXPECT_TRUE(ended) << ended.to_string();
+  EXPECT_EQ(locals.handle(id, 0), kNotRegistered);
+}
+
+// A worker that looks at every step would call a NIC that refuses a million times a second.
+TEST_F(Regions, WhoRefusesIsAskedAgainAfterPausesThatGrowToAQuarterOfASecond) {
+  LocalRegions locals(transports, 0, table);
+  RegionRemovals removals(transports, locals, transfers);
+  std::vector<std::byte> memory(8);
+  const RegionId id = *locals.add_own(memory.data(), memory.size(), Access::none);
+  const std::uint64_t handle = locals.handle(id, 0);
+  int times = 0;
+  RegionRemovals::Removal removal;
+  removal.id = id;
+  removal.until_gone = true;
+  removal.done = [&](const Status& status) { times += status ? 1 : 100; };
+  removals.begin(std::move(removal));
+  const auto in_use = [](RegionId) { return false; };
+  EXPECT_EQ(removals.next(), kNever);
+  std::vector<Time> asked;
+  for (Time now = kSecond; now < 3 * kSecond; now += kMillisecond / 2) {
+    if (removals.proceed(now, in_use)) {
+      asked.push_back(now);
+      removals.deregistered(0, handle, {ErrorCode::not_fenced, "the NIC holds it"});
+      EXPECT_FALSE(removals.proceed(now, in_use));
+      EXPECT_GT(removals.next(), now);
+      EXPECT_LE(removals.next(), now + kSecond / 4);
+    }
+  }
+  EXPECT_EQ(registrar->deregistered.size(), asked.size());
+  EXPECT_GE(asked.size(), 8U);
+  EXPECT_LE(asked.size(), 20U);
+  EXPECT_EQ(times, 0);
+  EXPECT_TRUE(removals.proceed(4 * kSecond, in_use));
+  removals.deregistered(0, handle, {});
+  EXPECT_FALSE(removals.proceed(4 * kSecond, in_use));
+  EXPECT_EQ(times, 1);
+  EXPECT_EQ(removals.next(), kNever);
   EXPECT_EQ(locals.handle(id, 0), kNotRegistered);
 }
 
