@@ -47,8 +47,7 @@ class Linter {
 
   std::string name(std::uint32_t pci) const {
     for (std::uint32_t i = 0; i < machine_.gpus.size(); ++i) {
-      if (machine_.gpus[i].pci.index == pci)
-        return fmt::format("GPU{} ({})", machine_.gpus[i].ordinal, machine_.pci[pci].bus_id.to_string());
+      if (machine_.gpus[i].pci.index == pci) return gpu_and_bus(machine_, machine_.gpus[i]);
     }
     return machine_.pci[pci].bus_id.to_string();
   }
@@ -93,7 +92,7 @@ class Linter {
   void check_affinity() {
     for (std::uint32_t i = 0; i < machine_.gpus.size(); ++i) {
       const auto& gpu = machine_.gpus[i];
-      check_near(fmt::format("GPU{}", gpu.ordinal), numa_of(machine_, {NodeKind::gpu, i}), gpu.cpus);
+      check_near(gpu_name(machine_, gpu), numa_of(machine_, {NodeKind::gpu, i}), gpu.cpus);
     }
     for (const auto& device : machine_.pci) check_near(device.bus_id.to_string(), device.numa_node, device.local_cpus);
     for (std::uint32_t i = 0; i < machine_.pci.size(); ++i) {
@@ -220,7 +219,7 @@ class Linter {
       const auto down =
           std::count_if(port_list.begin(), port_list.end(), [](const NvLinkPort& p) { return p.active && !*p.active; });
       if (down > 0) {
-        add(Severity::warning, "nvlink-down", fmt::format("GPU{}", machine_.gpus[i].ordinal),
+        add(Severity::warning, "nvlink-down", gpu_name(machine_, machine_.gpus[i]),
             fmt::format("{} of {} NVLinks are down", down, port_list.size()));
       }
     }
@@ -235,8 +234,9 @@ class Linter {
         std::max_element(sums.begin(), sums.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     for (const auto& [gpu, sum] : sums) {
       if (sum < most->second && most->second - sum > most->second / 8) {
-        add(Severity::warning, "nvlink-uneven", fmt::format("GPU{}", machine_.gpus[gpu].ordinal),
-            fmt::format("has {} NVLinks where GPU{} has {}", sum, machine_.gpus[most->first].ordinal, most->second));
+        add(Severity::warning, "nvlink-uneven", gpu_name(machine_, machine_.gpus[gpu]),
+            fmt::format("has {} NVLinks where {} has {}", sum, gpu_name(machine_, machine_.gpus[most->first]),
+                        most->second));
       }
     }
   }

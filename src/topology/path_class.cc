@@ -191,7 +191,7 @@ PathMatrix path_matrix(const Machine& machine) {
   if (matrix.ends.size() > kMaxMatrixEnds) matrix.ends.resize(kMaxMatrixEnds);
   std::uint32_t nics = 0;
   for (const auto end : matrix.ends)
-    matrix.numbers.push_back(end.kind == NodeKind::gpu ? machine.gpus[end.index].ordinal : nics++);
+    matrix.names.push_back(end.kind == NodeKind::gpu ? node_name(machine, end) : fmt::format("NIC{}", nics++));
   const LinkTable links(machine);
   // An end without any place has a path to itself alone.
   std::vector<bool> placed;
