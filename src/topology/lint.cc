@@ -31,18 +31,39 @@ class Linter {
     check_classes();
     check_ports();
     for (auto& list : {lint_places(machine_), lint_slots(machine_)}) {
-      for (const auto& finding : list) {
-        if (findings_.size() < kMaxFindings) findings_.push_back(finding);
-      }
+      for (const auto& finding : list) keep(finding);
+    }
+    if (const auto ends = matrix_ends(machine_).size(); ends > kMaxMatrixEnds) {
+      add(Severity::notice, "matrix-cut-off", fmt::format("{} GPUs and NICs", ends),
+          fmt::format("the matrix shows the first {} of them", kMaxMatrixEnds));
     }
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
+    if (findings_.size() > kMaxFindings) {
+      left_out_ += findings_.size() - kMaxFindings;
+      findings_.resize(kMaxFindings);
+    }
+    if (left_out_ > 0) {
+      findings_.push_back({Severity::notice, "findings-left-out", fmt::format("{} more findings", left_out_),
+                           fmt::format("the worst {} are shown", kMaxFindings)});
+    }
     return std::move(findings_);
   }
 
  private:
   void add(Severity severity, const char* rule, std::string subject, std::string text) {
-    if (findings_.size() < kMaxFindings) findings_.push_back({severity, rule, std::move(subject), std::move(text)});
+    keep({severity, rule, std::move(subject), std::move(text)});
+  }
+
+  // As many of each severity as are shown in all, so that the worst are among them.
+  void keep(Finding finding) {
+    auto& count = kept_[finding.severity];
+    if (count >= kMaxFindings) {
+      ++left_out_;
+      return;
+    }
+    ++count;
+    findings_.push_back(std::move(finding));
   }
 
   std::string name(std::uint32_t pci) const {
@@ -344,6 +365,8 @@ class Linter {
   const Machine& machine_;
   std::set<std::uint32_t> slow_bridges_;  // reported once each
   std::vector<Finding> findings_;
+  std::map<Severity, std::size_t> kept_;
+  std::size_t left_out_ = 0;
 };
 
 }  // namespace

@@ -67,6 +67,7 @@ struct PathMatrix {
   }
 };
 PathMatrix path_matrix(const Machine& machine);
+std::vector<NodeRef> matrix_ends(const Machine& machine);  // all of them, also beyond kMaxMatrixEnds
 
 // Cells in which the tree and the recorded matrix differ.
 struct ClassConflict {
