@@ -148,7 +148,7 @@ std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const
   };
   for (std::uint32_t i = 0; i < machine.gpus.size(); ++i) {
     const auto& gpu = machine.gpus[i];
-    const auto name = fmt::format("GPU{}", gpu.ordinal);
+    const auto name = topology::gpu_name(machine, gpu);
     add(name, "model", value_text(gpu.model));
     add(name, "memory", gpu.memory_bytes ? fmt::format("{} MiB", *gpu.memory_bytes >> 20U) : "");
     add(name, "BAR1", gpu.bar1_bytes ? fmt::format("{} MiB", *gpu.bar1_bytes >> 20U) : "");

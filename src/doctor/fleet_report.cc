@@ -133,12 +133,16 @@ std::string html_of(const Fleet& fleet, std::span<const Node> nodes) {
   body += "</tbody></table>\n";
   if (!fleet.deviations.empty()) {
     body +=
-        "<h2>Differences</h2>\n<table><thead><tr><th>node</th><th>device</th><th>field</th><th>here</th><th>most "
+        "<h2>Differences</h2>\n<table "
+        "class=\"differences\"><thead><tr><th>node</th><th>device</th><th>field</th><th>here</th><th>most "
         "others</th><th>costs</th></tr></thead><tbody>\n";
     for (const auto& one : fleet.deviations) {
-      body += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} ({} of {})</td><td>{}</td></tr>\n",
-                          render::escape(one.node), render::escape(one.subject), render::escape(one.field),
-                          render::escape(one.value), render::escape(one.usual), one.agree, one.of, cost_text(one));
+      body += fmt::format(
+          "<tr><td data-is=\"node\">{}</td><td data-is=\"device\">{}</td><td data-is=\"field\">{}</td><td "
+          "data-is=\"here\">{}</td>"
+          "<td data-is=\"most others\">{} ({} of {})</td><td data-is=\"costs\">{}</td></tr>\n",
+          render::escape(one.node), render::escape(one.subject), render::escape(one.field), render::escape(one.value),
+          render::escape(one.usual), one.agree, one.of, cost_text(one));
     }
     body += "</tbody></table>\n";
   }
@@ -146,6 +150,7 @@ std::string html_of(const Fleet& fleet, std::span<const Node> nodes) {
   for (const auto& one : fleet.undecided) body += fmt::format("<li>{}</li>\n", render::escape(one));
   if (!fleet.undecided.empty()) body += "</ul>\n";
   for (const auto& node : nodes) {
+    if (node.report.findings.empty()) continue;
     body += fmt::format("<h2>{}</h2>\n{}", render::escape(node.name), findings_of(node.report));
   }
   return page_of("Fleet", "", body);

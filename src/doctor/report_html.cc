@@ -25,7 +25,10 @@ h1 span{padding:.1em .5em;border-radius:.3em;color:#fff}
 .read{display:grid;grid-template-columns:fit-content(14rem) fit-content(12rem) 1fr;gap:.15rem 1rem;margin:.6rem 0}
 .read>*{overflow-wrap:anywhere;min-width:0}.read .not{border-left:4px solid #b35900;padding-left:.4rem}
 @media(max-width:600px){.read{grid-template-columns:1fr}.read b{margin-top:.5rem}body{padding:0 .6rem}td+td{overflow-wrap:anywhere}
-pre{white-space:pre-wrap;overflow-wrap:anywhere}}
+pre{white-space:pre-wrap;overflow-wrap:anywhere}
+.differences thead{display:none}.differences tr{display:block;padding:.4rem 0;border-bottom:1px solid rgba(128,128,128,.4)}
+.differences td{display:grid;grid-template-columns:6.5rem 1fr;border:0;padding:.1rem 0}
+.differences td::before{content:attr(data-is);opacity:.65}}
 section{border-left:5px solid #888;padding:.2rem 1rem;margin:1rem 0}
 section.broken{border-color:#c62828;background:none;color:inherit}section.warning{border-color:#b35900}
 section h3{margin:.3rem 0}

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "topology/gpu_number.h"
 #include "topology/text.h"
 
 namespace fairway::predict {
@@ -20,15 +21,16 @@ Status no_such(std::string_view input, std::string_view kind, std::size_t count)
 }
 
 // Numbers may have gaps, of a GPU that is lost or of a part of a machine.
-template <class Devices, class Number>
-Status no_such_number(std::string_view input, std::string_view kind, const Devices& devices, Number number) {
+template <class Number>
+Status no_such_number(std::string_view input, std::string_view kind, std::size_t count, Number number) {
   bool whole = true;
   std::string list;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    whole = whole && number(devices[i]) == i;
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", number(devices[i]));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string one = number(static_cast<std::uint32_t>(i));
+    whole = whole && one == std::to_string(i);
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", one);
   }
-  if (whole) return no_such(input, kind, devices.size());
+  if (whole) return no_such(input, kind, count);
   return {ErrorCode::not_found, fmt::format("'{}': this machine has {} {}", text::quote(input), kind, list)};
 }
 
@@ -77,15 +79,22 @@ Result<Endpoint> parse_endpoint(const topology::Machine& machine, std::string_vi
   if (leg.empty()) {
     if (const auto n = number_after("gpu")) {
       const auto gpu = topology::find_gpu(machine, *n);
-      if (!gpu) return no_such_number(input, "GPUs", machine.gpus, [](const auto& one) { return one.ordinal; });
+      if (!gpu)
+        return no_such_number(input, "GPUs", machine.gpus.size(), [&](std::uint32_t i) {
+          return argument_of(machine, Endpoint{EndpointKind::gpu, i, {}}).substr(3);
+        });
       return Endpoint{EndpointKind::gpu, gpu.index, {}};
+    }
+    for (std::uint32_t i = 0; i < machine.gpus.size(); ++i) {
+      if (word == argument_of(machine, Endpoint{EndpointKind::gpu, i, {}})) return Endpoint{EndpointKind::gpu, i, {}};
     }
     auto n = number_after("numa");
     if (!n) n = number_after("host");
     if (n) {
       const auto numa = topology::find_numa(machine, *n);
       if (!numa)
-        return no_such_number(input, "NUMA nodes", machine.numa_nodes, [](const auto& one) { return one.os_index; });
+        return no_such_number(input, "NUMA nodes", machine.numa_nodes.size(),
+                              [&](std::uint32_t i) { return std::to_string(machine.numa_nodes[i].os_index); });
       return Endpoint{EndpointKind::host_memory, numa.index, {}};
     }
   }
@@ -96,7 +105,7 @@ Result<Endpoint> parse_endpoint(const topology::Machine& machine, std::string_vi
 
 std::string to_string(const topology::Machine& machine, const Endpoint& endpoint) {
   switch (endpoint.kind) {
-    case EndpointKind::gpu: return fmt::format("GPU{}", machine.gpus[endpoint.index].ordinal);
+    case EndpointKind::gpu: return topology::gpu_name(machine, machine.gpus[endpoint.index]);
     case EndpointKind::nic:
       return endpoint.leg ? fmt::format("{}/leg{}", machine.nics[endpoint.index].name, *endpoint.leg)
                           : machine.nics[endpoint.index].name;
@@ -109,7 +118,13 @@ std::string to_string(const topology::Machine& machine, const Endpoint& endpoint
 
 std::string argument_of(const topology::Machine& machine, const Endpoint& endpoint) {
   switch (endpoint.kind) {
-    case EndpointKind::gpu: return fmt::format("gpu{}", machine.gpus[endpoint.index].ordinal);
+    case EndpointKind::gpu: {
+      const auto& gpu = machine.gpus[endpoint.index];
+      if (topology::is_numbered(gpu)) return fmt::format("gpu{}", gpu.ordinal);
+      auto bus = machine.pci[gpu.pci.index].bus_id.to_string();  // colons stand between the ends of a flow
+      std::replace(bus.begin(), bus.end(), ':', '-');
+      return "gpu" + bus;
+    }
     case EndpointKind::nic: {
       // Its own name, unless a flow's colons, a shell or another NIC of that name would make something else of it.
       const auto& name = machine.nics[endpoint.index].name;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "predict/report.h"
+#include "topology/gpu_number.h"
 
 namespace fairway::predict {
 namespace {
@@ -142,7 +143,10 @@ std::string json_of(const Model& model, const RateMatrix& matrix) {
   json.text("cpu", to_string(model.planner().cpu())).key("cells").begin('[');
   for (std::size_t r = 0; r < matrix.gpus.size(); ++r) {
     for (std::size_t c = 0; c < matrix.nics.size(); ++c) {
-      json.newline().begin('{').number("gpu", machine.gpus[matrix.gpus[r]].ordinal).number("nic", matrix.nics[c]);
+      json.newline().begin('{');
+      const auto& gpu = machine.gpus[matrix.gpus[r]];
+      if (topology::is_numbered(gpu)) json.number("gpu", gpu.ordinal);
+      json.text("gpu_name", topology::gpu_name(machine, gpu)).number("nic", matrix.nics[c]);
       json.text("nic_name", machine.nics[matrix.nics[c]].name);
       put(json, matrix.cells[r * matrix.nics.size() + c]);
       json.end('}');

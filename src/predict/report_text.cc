@@ -126,7 +126,7 @@ std::string text_of(const Model& model, const RateMatrix& matrix) {
   std::set<std::string> notes;
   std::set<std::string> bounds;
   for (std::size_t r = 0; r < matrix.gpus.size(); ++r) {
-    std::vector<std::string> row{fmt::format("GPU{}", machine.gpus[matrix.gpus[r]].ordinal)};
+    std::vector<std::string> row{topology::gpu_name(machine, machine.gpus[matrix.gpus[r]])};
     for (std::size_t c = 0; c < matrix.nics.size(); ++c) {
       const auto& cell = matrix.cells[r * matrix.nics.size() + c];
       row.push_back(fmt::format("{} {}", range_text(cell), cell.path.to_string()));

@@ -76,7 +76,7 @@ class RouteFinder {
     for (std::uint32_t middle = 0; middle < count; ++middle) {
       if (gpu(middle) == flow.from || gpu(middle) == flow.to) continue;
       if (!has_link(flow.from, middle) && !has_link(flow.to, middle)) continue;
-      add(fmt::format("over GPU{}", model_.machine().gpus[middle].ordinal),
+      add("over " + topology::gpu_name(model_.machine(), model_.machine().gpus[middle]),
           {hop(flow.from, gpu(middle)), hop(gpu(middle), flow.to)});
     }
     take_best();

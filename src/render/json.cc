@@ -44,7 +44,7 @@ Json matrix_of(const Machine& machine, const ExpectRate& expect) {
   Json expected = Json::array();
   for (std::size_t row = 0; row < paths.ends.size(); ++row) {
     ends.push_back({{"key", node_key(paths.ends[row])},
-                    {"name", matrix_name(paths, row)},
+                    {"name", paths.names[row]},
                     {"device", topology::node_name(machine, paths.ends[row])}});
     Json class_row = Json::array();
     Json expected_row = Json::array();

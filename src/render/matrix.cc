@@ -162,10 +162,6 @@ std::pair<NodeRef, NodeRef> FoldedMatrix::ends(std::size_t row, std::size_t colu
   return {paths.ends[members[0]], paths.ends[other]};
 }
 
-std::string matrix_name(const PathMatrix& paths, std::size_t end) {
-  return fmt::format("{}{}", paths.ends[end].kind == NodeKind::gpu ? "GPU" : "NIC", paths.numbers[end]);
-}
-
 FoldedMatrix fold(PathMatrix paths, std::size_t most_columns) {
   FoldedMatrix folded;
   const bool must_fold = paths.ends.size() > most_columns;
@@ -181,7 +177,7 @@ FoldedMatrix fold(PathMatrix paths, std::size_t most_columns) {
   }
   for (MatrixGroup& group : folded.groups) {
     std::vector<std::string> names;
-    for (const std::size_t member : group.members) names.push_back(matrix_name(paths, member));
+    for (const std::size_t member : group.members) names.push_back(paths.names[member]);
     group.name = fold_names(names);
   }
   folded.paths = std::move(paths);
@@ -225,10 +221,10 @@ std::string matrix_text(const topology::Machine& machine, const ExpectRate& expe
 std::string matrix_plain(const topology::Machine& machine) {
   const PathMatrix paths = topology::path_matrix(machine);
   std::string out;
-  for (std::size_t end = 0; end < paths.ends.size(); ++end) out += "\t" + matrix_name(paths, end);
+  for (std::size_t end = 0; end < paths.ends.size(); ++end) out += "\t" + paths.names[end];
   out += "\n";
   for (std::size_t row = 0; row < paths.ends.size(); ++row) {
-    out += matrix_name(paths, row);
+    out += paths.names[row];
     for (std::size_t column = 0; column < paths.ends.size(); ++column) out += "\t" + paths.at(row, column).to_string();
     out += "\n";
   }

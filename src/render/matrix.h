@@ -24,9 +24,6 @@ struct FoldedMatrix {
   [[nodiscard]] std::pair<topology::NodeRef, topology::NodeRef> ends(std::size_t row, std::size_t column) const;
 };
 
-// "GPU3", "NIC0": a GPU by its own number, as everywhere; a NIC as nvidia-smi numbers them.
-std::string matrix_name(const topology::PathMatrix& paths, std::size_t end);
-
 // Folds NICs, never GPUs, and only if the table would have more than `most_columns`.
 FoldedMatrix fold(topology::PathMatrix paths, std::size_t most_columns = 24);
 

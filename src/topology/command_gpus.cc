@@ -95,7 +95,7 @@ std::size_t read_gpu_query(std::string_view content, const std::string& place, M
     if (bus) {
       const auto function = gpu_function(machine, *bus);
       if (known.pci && known.pci != function) {
-        add_note(machine, NoteKind::conflict, fmt::format("GPU{}", known.ordinal),
+        add_note(machine, NoteKind::conflict, gpu_name(machine, known),
                  fmt::format("{} says {}, before it was {}: the first is kept", place, bus->to_string(),
                              machine.pci[known.pci.index].bus_id.to_string()));
         continue;

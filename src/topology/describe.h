@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "topology/fabric.h"
+#include "topology/gpu_number.h"
 #include "topology/machine.h"
 
 // Every field of the machine's types by its name in a snapshot, once: the writer and the reader both walk these lists,
@@ -56,7 +57,8 @@ void describe(V& v, T& x) {
 }
 template <class V, Is<Gpu> T>
 void describe(V& v, T& x) {
-  v("ordinal", x.ordinal), v("pci", x.pci), v("vendor", x.vendor), v("model", x.model);
+  const GpuNumber number{x.ordinal};
+  v("ordinal", number), v("pci", x.pci), v("vendor", x.vendor), v("model", x.model);
   v("architecture", x.architecture), v("memory_bytes", x.memory_bytes), v("bar1_bytes", x.bar1_bytes);
   v("gpudirect_rdma", x.gpudirect_rdma), v("numa_node", x.numa_node), v("cpus", x.cpus), v("uuid", x.uuid);
   v("serial", x.serial), v("nvlinks", x.nvlinks);

@@ -95,13 +95,11 @@ class Differ {
     add(cost, subject, "presence", in_a ? "there" : "missing", in_a ? "missing" : "there", why, !in_a);
   }
 
-  static std::string gpu_name(const Gpu& gpu) { return fmt::format("GPU{}", gpu.ordinal); }
-
   // Endpoints by a name that both machines have, since bus ids may differ between boards.
   static std::map<std::string, Ref<PciDevice>> endpoints(const Machine& machine) {
     std::map<std::string, Ref<PciDevice>> out;
     for (const auto& gpu : machine.gpus) {
-      if (gpu.pci) out[gpu_name(gpu)] = gpu.pci;
+      if (gpu.pci) out[gpu_name(machine, gpu)] = gpu.pci;
     }
     for (const auto& nic : machine.nics) {
       if (!nic.functions.empty()) out["NIC " + nic.name] = nic.functions.front();
@@ -124,24 +122,24 @@ class Differ {
     for (const auto& gpu : a_.gpus) {
       const auto other = find_gpu(b_, gpu.ordinal);
       if (!other) {
-        missing(1.0, gpu_name(gpu), true, "the other lacks all that it does");
+        missing(1.0, gpu_name(a_, gpu), true, "the other lacks all that it does");
         continue;
       }
       const auto& twin = b_.gpus[other.index];
       // Two sources may have two names for one device: its ids decide where both have them.
-      if (!same_ids(gpu.pci, twin.pci)) fact(0.5, gpu_name(gpu), "model", gpu.model, twin.model);
-      rate(gpu_name(gpu), "memory", "GB", bytes(gpu.memory_bytes), bytes(twin.memory_bytes));
+      if (!same_ids(gpu.pci, twin.pci)) fact(0.5, gpu_name(a_, gpu), "model", gpu.model, twin.model);
+      rate(gpu_name(a_, gpu), "memory", "GB", bytes(gpu.memory_bytes), bytes(twin.memory_bytes));
       if (const auto one = bytes(gpu.bar1_bytes), two = bytes(twin.bar1_bytes); one && two && *one != *two) {
         auto [first, second] = texts_apart(*one, *two, "GB");
-        add(0.3, gpu_name(gpu), "BAR1 size", std::move(first), std::move(second),
+        add(0.3, gpu_name(a_, gpu), "BAR1 size", std::move(first), std::move(second),
             "a small window limits how much of its memory NICs reach at once", *two > *one);
       }
-      fact(0.5, gpu_name(gpu), "GPUDirect RDMA", gpu.gpudirect_rdma, twin.gpudirect_rdma,
+      fact(0.5, gpu_name(a_, gpu), "GPUDirect RDMA", gpu.gpudirect_rdma, twin.gpudirect_rdma,
            "without it every transfer is staged in host memory");
-      fact(0.4, gpu_name(gpu), "NUMA node", numa_of(a_, gpu_node(a_, gpu)), numa_of(b_, gpu_node(b_, twin)));
+      fact(0.4, gpu_name(a_, gpu), "NUMA node", numa_of(a_, gpu_node(a_, gpu)), numa_of(b_, gpu_node(b_, twin)));
     }
     for (const auto& gpu : b_.gpus) {
-      if (!find_gpu(a_, gpu.ordinal)) missing(1.0, gpu_name(gpu), false, "the one lacks all that it does");
+      if (!find_gpu(a_, gpu.ordinal)) missing(1.0, gpu_name(b_, gpu), false, "the one lacks all that it does");
     }
   }
 
@@ -249,7 +247,7 @@ class Differ {
       for (const auto& link : machine.links) {
         for (const auto end : {link.a, link.b}) {
           if (end.kind == NodeKind::gpu)
-            sums[gpu_name(machine.gpus[end.index])] += link.active ? *link.active : link.count.value_or(0);
+            sums[gpu_name(machine, machine.gpus[end.index])] += link.active ? *link.active : link.count.value_or(0);
         }
       }
       return sums;
@@ -260,7 +258,7 @@ class Differ {
       const auto twin = in_b.find(name);
       const auto other = twin == in_b.end() ? 0U : twin->second;
       const bool there = std::any_of(b_.gpus.begin(), b_.gpus.end(),
-                                     [&, &name = name](const Gpu& gpu) { return gpu_name(gpu) == name; });
+                                     [&, &name = name](const Gpu& gpu) { return gpu_name(b_, gpu) == name; });
       if (other == links || !there) continue;  // a missing one is reported elsewhere
       const double cost = lost_share(links, other);
       add(cost, name, "GPU links that are up", fmt::format("{}", links), fmt::format("{}", other),

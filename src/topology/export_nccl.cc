@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <pugixml.hpp>
 
+#include "topology/gpu_number.h"
 #include "topology/pci_ids.h"
 #include "topology/text.h"
 
@@ -163,15 +164,16 @@ class NcclWriter {
   void write_gpu(pugi::xml_node pci, std::uint32_t index) {
     const auto& gpu = machine_.gpus[index];
     auto element = pci.append_child("gpu");
-    element.append_attribute("dev") = std::to_string(gpu.ordinal).c_str();
+    // Without them NCCL asks the driver.
+    if (is_numbered(gpu)) element.append_attribute("dev") = std::to_string(gpu.ordinal).c_str();
     if (gpu.architecture && gpu.architecture->starts_with("sm_")) {
       element.append_attribute("sm") = gpu.architecture->substr(3).c_str();
     } else if (gpu.architecture && gpu.architecture->starts_with("gfx")) {
       element.append_attribute("gcn") = gpu.architecture->c_str();
     } else {
-      lose(fmt::format("GPU{}", gpu.ordinal), "its architecture is unknown: NCCL asks the driver for it");
+      lose(gpu_name(machine_, gpu), "its architecture is unknown: NCCL asks the driver for it");
     }
-    element.append_attribute("rank") = std::to_string(gpu.ordinal).c_str();
+    if (is_numbered(gpu)) element.append_attribute("rank") = std::to_string(gpu.ordinal).c_str();
     if (gpu.gpudirect_rdma) element.append_attribute("gdr") = *gpu.gpudirect_rdma ? "1" : "0";
     const NodeRef self{NodeKind::gpu, index};
     std::uint32_t unplaced = 0;
@@ -187,7 +189,7 @@ class NcclWriter {
         continue;
       }
       if (link.kind == LinkKind::c2c || count == 0) {
-        lose(fmt::format("GPU{}", gpu.ordinal), "a link of unknown count or rate is left out");
+        lose(gpu_name(machine_, gpu), "a link of unknown count or rate is left out");
         continue;
       }
       const auto place = pci_of(machine_, other);
@@ -208,7 +210,7 @@ class NcclWriter {
       line.append_attribute("tclass") = kind;
     }
     if (to_hidden_switches > 0) write_hidden_switches(element, to_hidden_switches);
-    if (unplaced > 0) lose(fmt::format("GPU{}", gpu.ordinal), "links to ends without a bus id are left out");
+    if (unplaced > 0) lose(gpu_name(machine_, gpu), "links to ends without a bus id are left out");
   }
 
   // Any target of the switch class stands for the NVSwitch fabric in NCCL.
@@ -257,7 +259,7 @@ class NcclWriter {
     lose("", "NODE becomes PHB: the format has no host bridges");
     for (const auto& gpu : machine_.gpus) {
       if (!gpu.pci || !machine_.pci[gpu.pci.index].host_bridge)
-        lose(fmt::format("GPU{}", gpu.ordinal), "has no known place in the tree and is left out");
+        lose(gpu_name(machine_, gpu), "has no known place in the tree and is left out");
     }
     for (const auto& nic : machine_.nics) {
       if (nic.rdma && (nic.functions.empty() || !machine_.pci[nic.functions.front().index].host_bridge)) {

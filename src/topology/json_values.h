@@ -36,6 +36,7 @@ class JsonWriter {
   static Json encode(bool x) { return x; }
   static Json encode(std::uint32_t x) { return x; }
   static Json encode(std::uint8_t x) { return x; }
+  static Json encode(GpuNumber<const std::uint32_t> x) { return x.ordinal < kNoNumber ? Json(x.ordinal) : Json(); }
   static Json encode(std::uint64_t x) { return x; }
   static Json encode(double x) { return x; }
   static Json encode(const std::string& x) { return x; }
@@ -98,6 +99,11 @@ class JsonReader {
     return reader.status_;
   }
 
+  void operator()(const char* name, const GpuNumber<std::uint32_t>& number) {
+    number.ordinal = kNoNumber;
+    (*this)(name, number.ordinal);
+  }
+
   template <class T>
   void operator()(const char* name, T& field) {
     if (!status_.is_ok()) return;
@@ -152,6 +158,9 @@ class JsonReader {
     for (std::size_t i = 0; i < json.size(); ++i) {
       T item{};
       if (auto status = decode(json[i], path + "[" + std::to_string(i) + "]", item); !status) return status;
+      if constexpr (Is<T, Gpu>) {
+        if (item.ordinal == kNoNumber) item.ordinal += static_cast<std::uint32_t>(i);
+      }
       list.push_back(std::move(item));
     }
     return {};

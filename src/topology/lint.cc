@@ -31,24 +31,44 @@ class Linter {
     check_classes();
     check_ports();
     for (auto& list : {lint_places(machine_), lint_slots(machine_)}) {
-      for (const auto& finding : list) {
-        if (findings_.size() < kMaxFindings) findings_.push_back(finding);
-      }
+      for (const auto& finding : list) keep(finding);
+    }
+    if (const auto ends = matrix_ends(machine_).size(); ends > kMaxMatrixEnds) {
+      add(Severity::notice, "matrix-cut-off", fmt::format("{} GPUs and NICs", ends),
+          fmt::format("the matrix shows the first {} of them", kMaxMatrixEnds));
     }
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
+    if (findings_.size() > kMaxFindings) {
+      left_out_ += findings_.size() - kMaxFindings;
+      findings_.resize(kMaxFindings);
+    }
+    if (left_out_ > 0) {
+      findings_.push_back({Severity::notice, "findings-left-out", fmt::format("{} more findings", left_out_),
+                           fmt::format("the worst {} are shown", kMaxFindings)});
+    }
     return std::move(findings_);
   }
 
  private:
   void add(Severity severity, const char* rule, std::string subject, std::string text) {
-    if (findings_.size() < kMaxFindings) findings_.push_back({severity, rule, std::move(subject), std::move(text)});
+    keep({severity, rule, std::move(subject), std::move(text)});
+  }
+
+  // As many of each severity as are shown in all, so that the worst are among them.
+  void keep(Finding finding) {
+    auto& count = kept_[finding.severity];
+    if (count >= kMaxFindings) {
+      ++left_out_;
+      return;
+    }
+    ++count;
+    findings_.push_back(std::move(finding));
   }
 
   std::string name(std::uint32_t pci) const {
     for (std::uint32_t i = 0; i < machine_.gpus.size(); ++i) {
-      if (machine_.gpus[i].pci.index == pci)
-        return fmt::format("GPU{} ({})", machine_.gpus[i].ordinal, machine_.pci[pci].bus_id.to_string());
+      if (machine_.gpus[i].pci.index == pci) return gpu_and_bus(machine_, machine_.gpus[i]);
     }
     return machine_.pci[pci].bus_id.to_string();
   }
@@ -93,7 +113,7 @@ class Linter {
   void check_affinity() {
     for (std::uint32_t i = 0; i < machine_.gpus.size(); ++i) {
       const auto& gpu = machine_.gpus[i];
-      check_near(fmt::format("GPU{}", gpu.ordinal), numa_of(machine_, {NodeKind::gpu, i}), gpu.cpus);
+      check_near(gpu_name(machine_, gpu), numa_of(machine_, {NodeKind::gpu, i}), gpu.cpus);
     }
     for (const auto& device : machine_.pci) check_near(device.bus_id.to_string(), device.numa_node, device.local_cpus);
     for (std::uint32_t i = 0; i < machine_.pci.size(); ++i) {
@@ -220,7 +240,7 @@ class Linter {
       const auto down =
           std::count_if(port_list.begin(), port_list.end(), [](const NvLinkPort& p) { return p.active && !*p.active; });
       if (down > 0) {
-        add(Severity::warning, "nvlink-down", fmt::format("GPU{}", machine_.gpus[i].ordinal),
+        add(Severity::warning, "nvlink-down", gpu_name(machine_, machine_.gpus[i]),
             fmt::format("{} of {} NVLinks are down", down, port_list.size()));
       }
     }
@@ -235,8 +255,9 @@ class Linter {
         std::max_element(sums.begin(), sums.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     for (const auto& [gpu, sum] : sums) {
       if (sum < most->second && most->second - sum > most->second / 8) {
-        add(Severity::warning, "nvlink-uneven", fmt::format("GPU{}", machine_.gpus[gpu].ordinal),
-            fmt::format("has {} NVLinks where GPU{} has {}", sum, machine_.gpus[most->first].ordinal, most->second));
+        add(Severity::warning, "nvlink-uneven", gpu_name(machine_, machine_.gpus[gpu]),
+            fmt::format("has {} NVLinks where {} has {}", sum, gpu_name(machine_, machine_.gpus[most->first]),
+                        most->second));
       }
     }
   }
@@ -344,6 +365,8 @@ class Linter {
   const Machine& machine_;
   std::set<std::uint32_t> slow_bridges_;  // reported once each
   std::vector<Finding> findings_;
+  std::map<Severity, std::size_t> kept_;
+  std::size_t left_out_ = 0;
 };
 
 }  // namespace

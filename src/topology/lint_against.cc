@@ -18,7 +18,7 @@ void check_bus_ids(const Machine& file, const Machine& machine, std::vector<Find
                      "machine or virtual machine",
                      bus.to_string())});
   };
-  for (const auto& gpu : file.gpus) check(fmt::format("GPU{}", gpu.ordinal), gpu.pci);
+  for (const auto& gpu : file.gpus) check(gpu_name(file, gpu), gpu.pci);
   for (const auto& nic : file.nics) {
     for (const auto function : nic.functions) check(nic.name, function);
   }
@@ -54,7 +54,7 @@ void check_places(const Machine& file, const Machine& machine, std::vector<Findi
     const auto said = numa_of(file, {NodeKind::gpu, i});
     const auto is = numa_of(machine, {NodeKind::pci, here.index});
     if (said && is && *said != *is) {
-      findings.push_back({Severity::error, "device-on-other-node", fmt::format("GPU{}", gpu.ordinal),
+      findings.push_back({Severity::error, "device-on-other-node", gpu_name(file, gpu),
                           fmt::format("the file places it near NUMA node {}, and it is near node {}", *said, *is)});
     }
   }

@@ -32,7 +32,7 @@ Lost look(const Machine& machine) {
     }
   }
   for (const auto& gpu : machine.gpus) {
-    if (!gpu.pci) lost.gpus.push_back(fmt::format("GPU{}", gpu.ordinal));
+    if (!gpu.pci) lost.gpus.push_back(gpu_name(machine, gpu));
   }
   return lost;
 }

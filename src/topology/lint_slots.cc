@@ -16,7 +16,7 @@ bool matters(const PciDevice& device) {
 
 std::string name(const Machine& machine, std::uint32_t pci) {
   for (const auto& gpu : machine.gpus) {
-    if (gpu.pci.index == pci) return fmt::format("GPU{} ({})", gpu.ordinal, machine.pci[pci].bus_id.to_string());
+    if (gpu.pci.index == pci) return gpu_and_bus(machine, gpu);
   }
   return machine.pci[pci].bus_id.to_string();
 }

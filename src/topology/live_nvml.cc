@@ -18,7 +18,8 @@ namespace {
 using NvmlDevice = void*;
 using NvmlResult = int;
 constexpr NvmlResult kSuccess = 0;
-constexpr unsigned kMaxNvLinks = 36;  // more than any GPU has
+constexpr std::size_t kPeersAsked = 64;  // every pair is a call to the driver
+constexpr unsigned kMaxNvLinks = 36;     // more than any GPU has
 
 struct NvmlPciInfo {
   char bus_id_legacy[16];
@@ -328,7 +329,12 @@ class NvmlReader {
   }
 
   void read_peers() {
-    if (p2p_status_ == nullptr || machine_.gpus.size() > 64) return;
+    if (p2p_status_ == nullptr) return;
+    if (machine_.gpus.size() > kPeersAsked) {
+      add_note(machine_, NoteKind::left_out, "access between GPUs",
+               fmt::format("{} GPUs: the driver is asked of {} at most", machine_.gpus.size(), kPeersAsked));
+      return;
+    }
     const auto device_of = [this](const Gpu& gpu) -> NvmlDevice {
       const auto found = gpu.pci ? found_.find(machine_.pci[gpu.pci.index].bus_id) : found_.end();
       return found != found_.end() ? found->second.device : nullptr;

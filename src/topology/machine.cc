@@ -107,6 +107,16 @@ Ref<Gpu> find_gpu(const Machine& machine, std::uint32_t ordinal) {
   return {};
 }
 
+std::string gpu_name(const Machine& machine, const Gpu& gpu) {
+  return is_numbered(gpu) ? fmt::format("GPU{}", gpu.ordinal) : "GPU " + machine.pci[gpu.pci.index].bus_id.to_string();
+}
+
+std::string gpu_and_bus(const Machine& machine, const Gpu& gpu) {
+  return gpu.pci && is_numbered(gpu)
+             ? fmt::format("GPU{} ({})", gpu.ordinal, machine.pci[gpu.pci.index].bus_id.to_string())
+             : gpu_name(machine, gpu);
+}
+
 std::string node_name(const Machine& machine, NodeRef node) {
   const auto i = node.index;
   switch (node.kind) {
@@ -115,11 +125,7 @@ std::string node_name(const Machine& machine, NodeRef node) {
     case NodeKind::host_bridge:
       return fmt::format("host bridge {:04x}:{:02x}", machine.host_bridges[i].domain, machine.host_bridges[i].bus);
     case NodeKind::pci: return machine.pci[i].bus_id.to_string();
-    case NodeKind::gpu: {
-      const auto& gpu = machine.gpus[i];
-      return is_numbered(gpu) ? fmt::format("GPU{}", gpu.ordinal)
-                              : "GPU " + machine.pci[gpu.pci.index].bus_id.to_string();
-    }
+    case NodeKind::gpu: return gpu_name(machine, machine.gpus[i]);
     case NodeKind::nic: return machine.nics[i].name;
     case NodeKind::rdma: return machine.rdma[i].name;
     case NodeKind::interface: return machine.interfaces[i].name;

@@ -98,6 +98,8 @@ Ref<Gpu> find_gpu(const Machine& machine, std::uint32_t ordinal);
 
 // "GPU3", "NIC0", "mlx5_bond_0", "0000:2c:00.0", "package 1": a name for people.
 std::string node_name(const Machine& machine, NodeRef node);
+std::string gpu_name(const Machine& machine, const Gpu& gpu);     // "GPU3"; its bus id if no source tells its number
+std::string gpu_and_bus(const Machine& machine, const Gpu& gpu);  // "GPU3 (0000:81:00.0)"
 // Its PCI device, of a Nic the first function; none if it has none or its place is unknown.
 Ref<PciDevice> pci_of(const Machine& machine, NodeRef node);
 // The NUMA node (os_index) of a GPU, NIC or PCI device: its own fact, else that of the bridges above.

@@ -175,9 +175,9 @@ Fact<PathClass> path_class(const Machine& machine, NodeRef a, NodeRef b) {
   return classify(machine, LinkTable(machine), a, b);
 }
 
-PathMatrix path_matrix(const Machine& machine) {
-  PathMatrix matrix;
-  for (std::uint32_t i = 0; i < machine.gpus.size(); ++i) matrix.ends.push_back({NodeKind::gpu, i});
+std::vector<NodeRef> matrix_ends(const Machine& machine) {
+  std::vector<NodeRef> out;
+  for (std::uint32_t i = 0; i < machine.gpus.size(); ++i) out.push_back({NodeKind::gpu, i});
   const bool any_rdma = std::any_of(machine.nics.begin(), machine.nics.end(), [&machine](const Nic& nic) {
     return nic.rdma && !machine.rdma[nic.rdma.index].software.value_or(false);
   });
@@ -186,12 +186,18 @@ PathMatrix path_matrix(const Machine& machine) {
     const bool hardware = nic.rdma && !machine.rdma[nic.rdma.index].software.value_or(false);
     const auto& ends = machine.matrix.ends;
     const bool in_capture = std::find(ends.begin(), ends.end(), NodeRef{NodeKind::nic, i}) != ends.end();
-    if (hardware || in_capture || (!any_rdma && !nic.rdma)) matrix.ends.push_back({NodeKind::nic, i});
+    if (hardware || in_capture || (!any_rdma && !nic.rdma)) out.push_back({NodeKind::nic, i});
   }
+  return out;
+}
+
+PathMatrix path_matrix(const Machine& machine) {
+  PathMatrix matrix;
+  matrix.ends = matrix_ends(machine);
   if (matrix.ends.size() > kMaxMatrixEnds) matrix.ends.resize(kMaxMatrixEnds);
   std::uint32_t nics = 0;
   for (const auto end : matrix.ends)
-    matrix.numbers.push_back(end.kind == NodeKind::gpu ? machine.gpus[end.index].ordinal : nics++);
+    matrix.names.push_back(end.kind == NodeKind::gpu ? node_name(machine, end) : fmt::format("NIC{}", nics++));
   const LinkTable links(machine);
   // An end without any place has a path to itself alone.
   std::vector<bool> placed;

@@ -61,12 +61,13 @@ inline constexpr std::size_t kMaxMatrixEnds = 2048;
 struct PathMatrix {
   std::vector<NodeRef> ends;
   std::vector<PathClass> cells;
-  std::vector<std::uint32_t> numbers;  // of each end: a GPU's own, a NIC's place among those of the matrix
+  std::vector<std::string> names;  // of each end: a GPU's own, "NIC0" by its place among those of the matrix
   [[nodiscard]] const PathClass& at(std::size_t row, std::size_t column) const {
     return cells[row * ends.size() + column];
   }
 };
 PathMatrix path_matrix(const Machine& machine);
+std::vector<NodeRef> matrix_ends(const Machine& machine);  // all of them, also beyond kMaxMatrixEnds
 
 // Cells in which the tree and the recorded matrix differ.
 struct ClassConflict {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "topology/fabric.h"
+#include "topology/gpu_number.h"
 #include "topology/machine.h"
 
 namespace fairway::topology {
@@ -148,6 +149,7 @@ Status validate(const Machine& machine) {
   for (const auto& gpu : machine.gpus) {
     check.ref(gpu.pci, machine.pci.size(), "PCI device of a GPU");
     // Facts, fixes and commands name GPUs by their numbers.
+    if (gpu.ordinal >= kNoNumber && !gpu.pci) check.fail("a GPU without a number and without a PCI device");
     if (!numbers.insert(gpu.ordinal).second) check.fail(fmt::format("two GPUs have the number {}", gpu.ordinal));
   }
   for (const auto& nv_switch : machine.nv_switches)

@@ -19,8 +19,16 @@ struct NicOptions {
 
 std::string known_gpus(const topology::Machine& machine) {
   std::vector<std::string> names;
-  for (const topology::Gpu& gpu : machine.gpus) names.push_back(fmt::format("GPU{}", gpu.ordinal));
+  for (const topology::Gpu& gpu : machine.gpus) names.push_back(topology::gpu_name(machine, gpu));
   return names.empty() ? "this machine has no GPU" : "there are " + render::fold_names(names);
+}
+
+topology::Ref<topology::Gpu> gpu_of(const topology::Machine& machine, const topology::BusId& bus) {
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
+    const auto pci = machine.gpus[i].pci;
+    if (pci && machine.pci[pci.index].bus_id == bus) return topology::Ref<topology::Gpu>(i);
+  }
+  return {};
 }
 
 Exit print_or_fail(Tool& tool, const Result<std::string>& text) {
@@ -33,8 +41,9 @@ Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
   std::string_view digits = options.gpu;
   if (topology::text::starts_with_nocase(digits, "gpu")) digits.remove_prefix(3);
   const auto ordinal = topology::text::to_u32(digits);
-  if (by_gpu && !ordinal)
-    return tool.misused(fmt::format("--gpu takes a number, as in --gpu 3, not '{}'", options.gpu));
+  const auto bus = topology::BusId::parse(options.gpu);
+  if (by_gpu && !ordinal && !bus)
+    return tool.misused(fmt::format("--gpu takes a number or a bus id, as in --gpu 3, not '{}'", options.gpu));
   Result<topology::Machine> machine = read_machine(input);
   if (!machine) return cannot_read(tool, input, machine.status());
   const render::TextStyle style = text_style(tool);
@@ -46,9 +55,10 @@ Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
     return tool.print(render::nic_choices_text(*machine, memory, name, choices, *expect, style));
   };
   if (by_gpu) {
-    const auto gpu = topology::find_gpu(*machine, *ordinal);
-    if (!gpu) return tool.fail(fmt::format("there is no GPU{}: {}", *ordinal, known_gpus(*machine)));
-    std::string name = fmt::format("GPU{}", *ordinal);
+    const auto gpu = ordinal ? topology::find_gpu(*machine, *ordinal) : gpu_of(*machine, *bus);
+    if (!gpu)
+      return tool.fail(fmt::format("there is no GPU {}: {}", ordinal ? digits : options.gpu, known_gpus(*machine)));
+    std::string name = topology::gpu_name(*machine, machine->gpus[gpu.index]);
     if (machine->gpus[gpu.index].model) name += fmt::format(" ({})", *machine->gpus[gpu.index].model);
     return show({topology::NodeKind::gpu, gpu.index}, name, topology::nics_for_gpu(*machine, gpu));
   }

@@ -43,6 +43,7 @@ class nixlAgent:
         self.backends = {}
         self.regions = {}  # (type, address, length, device) -> [Region, times registered]
         self.remotes = {}
+        self.sent = {}  # name -> what is under way to that agent, also to one that was removed
         self.own = None  # the OwnAgent, once a call names this agent as a remote one
         self.inbox, self.own_inbox = _notes.Inbox(), _notes.Inbox()
         self.handles = {}
@@ -179,7 +180,9 @@ class nixlAgent:
         told = _metadata.unpack(data)
         with self.lock:
             if told.name != self.name and told.name not in self.remotes:
-                self.remotes[told.name] = _remote.RemoteAgent(self.engine, self.name, told.name)
+                self.sent = {name: sent for name, sent in self.sent.items() if name == told.name or name in self.remotes or not sent.empty()}
+                sent = self.sent.setdefault(told.name, _remote.Sent(told.name))
+                self.remotes[told.name] = _remote.RemoteAgent(self.engine, self.name, told.name, sent)
             remote = self._remote(told.name)
         remote.merge(told)
         return told.name.encode()

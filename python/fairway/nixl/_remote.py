@@ -17,6 +17,45 @@ _GONE = (fairway.PeerDead, fairway.StaleIncarnation, fairway.LinkFailed, fairway
 _MAY_LIVE = (fairway.StaleIncarnation, fairway.LinkFailed, fairway.Closed)  # a connection ended, and not the agent
 
 
+class Sent:
+    """Notifications under way to the agent of one name, over all connections to it: one that is removed and added anew may read as
+    little as before. Any thread may call."""
+
+    UNREAD = 4096  # that may wait for it to read some
+
+    def __init__(self, name):
+        self.name = name
+        self._rows = collections.deque()  # [(peer, transfer)]
+        self._lock = threading.Lock()
+
+    def room(self, count, most=UNREAD):
+        """Raises when there is none."""
+        with self._lock:
+            if len(self._rows) + count > max(most, count):
+                raise fairway.QueueFull(f"agent '{self.name}' reads no notifications, and {len(self._rows)} wait for it")
+
+    def add(self, peer, transfers):
+        with self._lock:
+            self._rows.extend([(peer, transfer) for transfer in transfers])
+
+    def settle(self, peer):
+        """Forgets those that have ended. Raises the news that `peer` is gone."""
+        with self._lock:
+            while self._rows and self._rows[0][1].done:
+                over, transfer = self._rows.popleft()
+                try:
+                    transfer.result()
+                except _GONE:
+                    if over is peer:
+                        raise
+                except fairway.Error:
+                    pass
+
+    def empty(self):
+        self.settle(None)
+        return not self._rows
+
+
 class RemoteAgent:
     """Connected when first needed, and again when its engine or a link to it was lost: metadata are enough to heal. A thread
     connects; what is sent meanwhile is sent once it has. Any thread may call."""
@@ -24,9 +63,8 @@ class RemoteAgent:
     CONNECT_SECONDS = 5
     GRACE_SECONDS = 0.05  # a caller's, for a peer that lives answers sooner
     RETRY_SECONDS = 1.0  # not more often, while it is known to be gone
-    UNREAD = 4096  # notifications that may wait for it to read some
 
-    def __init__(self, engine, own_name, name):
+    def __init__(self, engine, own_name, name, sent=None):
         self.engine, self.own_name, self.name = engine, own_name, name
         self.address = ""
         self.bell_description = b""
@@ -38,7 +76,7 @@ class RemoteAgent:
         self._attempt = None  # the thread that connects
         self._tried = 0.0  # when it began
         self._waiting = []  # [(what to do when connected, what to do with the reason when not)]
-        self._sent = collections.deque()  # notifications that are under way
+        self._sent = sent or Sent(name)
         self._numbers = itertools.count(1)
 
     def next_number(self):
@@ -77,7 +115,6 @@ class RemoteAgent:
         self.peer = self.bell = None
         self.generation += 1
         self.failure = why
-        self._sent.clear()
         for memory in self.memories.values():
             memory.remote = None
 
@@ -100,7 +137,9 @@ class RemoteAgent:
             peer = self.engine.connect(address, self.CONNECT_SECONDS)
             bell = peer.import_region(bell_description)
             # Not waited for: who reads no notifications now gets it before all others.
-            self.engine.write(b"\0", bell[0:1], notify=(_notes.IMMEDIATE, _notes.hello(self.own_name)))
+            self._sent.settle(peer)
+            self._sent.room(1, 2 * Sent.UNREAD)  # a connection may be made still, for bytes
+            self._sent.add(peer, [self.engine.write(b"\0", bell[0:1], notify=(_notes.IMMEDIATE, _notes.hello(self.own_name)))])
         except Exception as error:
             peer, bell, why = None, None, error
         with self._changed:
@@ -187,23 +226,12 @@ class RemoteAgent:
         pieces = _notes.cut(self.next_number(), message)
 
         def send():
-            self._hear_of_the_sent()
-            if len(self._sent) + len(pieces) > max(self.UNREAD, len(pieces)):
-                raise fairway.QueueFull(f"agent '{self.name}' reads no notifications, and {len(self._sent)} wait for it")
-            self._sent.extend([self.ring(piece) for piece in pieces])
-            self._hear_of_the_sent()
+            self._sent.settle(self.peer)
+            self._sent.room(len(pieces))
+            self._sent.add(self.peer, [self.ring(piece) for piece in pieces])
+            self._sent.settle(self.peer)
 
         self.when_connected(send, lambda error: None)
-
-    def _hear_of_the_sent(self):
-        """Raises the news that it is gone."""
-        while self._sent and self._sent[0].done:
-            try:
-                self._sent.popleft().result()
-            except _GONE:
-                raise
-            except fairway.Error:
-                pass
 
 
 class OwnAgent(RemoteAgent):

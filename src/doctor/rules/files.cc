@@ -75,7 +75,7 @@ std::pair<std::string, std::string> taken_elsewhere(const Machine& then, const M
 // The device that a difference is about: "GPU3", "NIC mlx5_0", or the NIC's RDMA device.
 NodeRef device_of(const Machine& machine, const std::string& subject) {
   for (std::uint32_t i = 0; i < machine.gpus.size(); ++i) {
-    if (fmt::format("GPU{}", machine.gpus[i].ordinal) == subject) return gpu_ref(i);
+    if (topology::gpu_name(machine, machine.gpus[i]) == subject) return gpu_ref(i);
   }
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     if ("NIC " + machine.nics[i].name == subject || machine.nics[i].name == subject) return nic_ref(i);

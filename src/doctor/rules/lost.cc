@@ -12,7 +12,7 @@ NodeRef node_named(const Machine& machine, const std::string& name) {
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     const auto pci = machine.gpus[gpu].pci;
     if (bus && pci && machine.pci[pci.index].bus_id == *bus) return gpu_ref(gpu);
-    if (name == fmt::format("GPU{}", machine.gpus[gpu].ordinal)) return gpu_ref(gpu);
+    if (name == topology::gpu_name(machine, machine.gpus[gpu])) return gpu_ref(gpu);
   }
   for (std::uint32_t nic = 0; bus && nic < machine.nics.size(); ++nic) {
     const auto pci = topology::pci_of(machine, nic_ref(nic));

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "doctor/rules/common.h"
+#include "predict/flow.h"
 #include "topology/catalog.h"
 #include "topology/doubt.h"
 
@@ -100,7 +101,7 @@ void far_nic(const RuleInput& input, RuleResult& result) {
         fmt::format("export NCCL_IB_HCA=={}    # for the ranks on {}",
                     joined_names(machine, {far.nearer.begin(), far.nearer.end()}), folded_names(machine, far.gpus)),
         fmt::format("fairway topo nics --gpu {}    # the NICs for one GPU, best first",
-                    machine.gpus[far.gpus.front().index].ordinal)};
+                    smi_id(machine, far.gpus.front().index))};
     result.add(std::move(finding));
   }
   if (!any) result.lacks("no measured rows between GPUs and NICs (--measured)");
@@ -116,7 +117,7 @@ void no_near_nic(const RuleInput& input, RuleResult& result) {
     const bool known = std::any_of(nics.begin(), nics.end(),
                                    [&](std::uint32_t nic) { return kind_of(machine, gpu, nic) != PathKind::unknown; });
     if (!known) {
-      result.lacks(fmt::format("GPU{}: its path class to NICs is not recorded", machine.gpus[gpu].ordinal));
+      result.lacks(topology::gpu_name(machine, machine.gpus[gpu]) + ": its path class to NICs is not recorded");
     } else if (near_rails(machine, gpu).empty()) {
       far.push_back(gpu_ref(gpu));
     } else {
@@ -179,11 +180,12 @@ void no_near_nic(const RuleInput& input, RuleResult& result) {
   } else {
     finding.advice = "Give network traffic to the other GPUs first, or add a NIC to that socket.";
   }
-  finding.fix = {relayed
-                     ? fmt::format("fairway predict gpu{}:remote --routes    # by NVLink over another GPU and its NIC",
-                                   machine.gpus[far.front().index].ordinal)
-                     : fmt::format("fairway topo nics --gpu {}    # what each NIC is to it",
-                                   machine.gpus[far.front().index].ordinal)};
+  finding.fix = {
+      relayed
+          ? fmt::format(
+                "fairway predict {}:remote --routes    # by NVLink over another GPU and its NIC",
+                predict::argument_of(machine, predict::Endpoint{predict::EndpointKind::gpu, far.front().index, {}}))
+          : fmt::format("fairway topo nics --gpu {}    # what each NIC is to it", smi_id(machine, far.front().index))};
   if (!beyond.empty()) finding.advice += " " + beyond;
   result.add(std::move(finding));
 }
@@ -272,11 +274,12 @@ void unequal_pairs(const RuleInput& input, RuleResult& result) {
       if (row->gbps >= 0.9 * median) continue;
       const auto gpu = *gpu_of(*row);
       Finding finding;
-      finding.title = fmt::format("GPU{} reaches {} at {:.0f} Gb/s, paths of the same class at {:.0f}",
-                                  machine.gpus[gpu].ordinal, machine.nics[key.nic].name, row->gbps, median);
+      finding.title =
+          fmt::format("{} reaches {} at {:.0f} Gb/s, paths of the same class at {:.0f}",
+                      topology::gpu_name(machine, machine.gpus[gpu]), machine.nics[key.nic].name, row->gbps, median);
       finding.devices = {gpu_ref(gpu)};
       set_measured(finding, row->gbps, median);
-      finding.path = fmt::format("GPU{} - {}", machine.gpus[gpu].ordinal, machine.nics[key.nic].name);
+      finding.path = fmt::format("{} - {}", topology::gpu_name(machine, machine.gpus[gpu]), machine.nics[key.nic].name);
       finding.evidence.push_back(evidence_of(machine, *row));
       finding.advice = fmt::format("All are {}: compare link width, root port, and which devices share the uplink.",
                                    topology::PathClass{key.kind, 0}.to_string());

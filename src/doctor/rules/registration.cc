@@ -93,14 +93,14 @@ void small_bar(const RuleInput& input, RuleResult& result) {
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     const auto& one = machine.gpus[gpu];
     if (!one.bar1_bytes || !one.memory_bytes) {
-      result.lacks(fmt::format("GPU{}: the size of its BAR1 or memory is not recorded", one.ordinal));
+      result.lacks(topology::gpu_name(machine, one) + ": the size of its BAR1 or memory is not recorded");
       continue;
     }
     // At most 1 GiB, and below a quarter of the GPU's memory.
     if (*one.bar1_bytes > 1ULL << 30 || *one.bar1_bytes * 4 > *one.memory_bytes) continue;
     small.push_back(gpu_ref(gpu));
     if (finding.evidence.size() < 4) {
-      finding.evidence.push_back({fmt::format("GPU{}: BAR1 {} MiB of {} MiB of memory", one.ordinal,
+      finding.evidence.push_back({fmt::format("{}: BAR1 {} MiB of {} MiB of memory", topology::gpu_name(machine, one),
                                               *one.bar1_bytes >> 20, *one.memory_bytes >> 20),
                                   source_of(one.bar1_bytes.source, "BAR1")});
     }

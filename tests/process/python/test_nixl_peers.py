@@ -16,7 +16,7 @@ import fairway.nixl as nixl
 import numpy as np
 from fairway.nixl import _bindings as bind
 from fairway.nixl import _listener
-from fairway.nixl._remote import RemoteAgent
+from fairway.nixl._remote import RemoteAgent, Sent
 
 from nixl_pair import AgentPair, rows
 
@@ -105,7 +105,8 @@ class Peers(AgentPair):
         for clean in (child.stdin.close, child.stdout.close, child.wait, child.kill):
             self.addCleanup(clean)
         address, metadata = child.stdout.readline().split()
-        self.one.add_remote_agent(bytes.fromhex(metadata))
+        self.metadata = bytes.fromhex(metadata)
+        self.one.add_remote_agent(self.metadata)
         return child, self.one.get_xfer_descs([(int(address), 4096, 0)], "DRAM")
 
     def test_calls_to_a_dead_agent_return_at_once_with_the_reason(self):
@@ -148,8 +149,14 @@ class Peers(AgentPair):
         self.assertLess(time.monotonic() - began, 60)
         self.run_to_end(self.one, self.one.initialize_xfer("WRITE", here, there, "child"))  # bytes need nobody's attention
         with self.assertRaisesRegex(bind.nixlNotAllowedError, "reads no notifications"):
-            for number in range(RemoteAgent.UNREAD):
+            for number in range(Sent.UNREAD):
                 self.one.send_notif("child", b"x")
+        self.one.remove_remote_agent("child")
+        self.one.add_remote_agent(self.metadata)  # it has read no more for that
+        with self.assertRaisesRegex(bind.nixlNotAllowedError, "reads no notifications"):
+            for _ in range(200):  # until it is connected
+                self.one.send_notif("child", b"x")
+        self.run_to_end(self.one, self.one.initialize_xfer("WRITE", here, there, "child"))
         self.one.send_notif("two", b"another hears at once")
         self.notif(self.two, "one", b"another hears at once")
 

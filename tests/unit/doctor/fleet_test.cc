@@ -57,6 +57,7 @@ TEST(DoctorFleet, NamesTheNodeTheDeviceAndTheFieldThatDiffer) {
   EXPECT_EQ(exit_code(fleet, nodes), 1);
   EXPECT_NE(text_of(fleet, nodes, {}).find("x16 (3 of 4)"), std::string::npos) << text_of(fleet, nodes, {});
   EXPECT_NE(html_of(fleet, nodes).find("PCIe width"), std::string::npos);
+  EXPECT_NE(html_of(fleet, nodes).find("<td data-is=\"most others\">"), std::string::npos) << "a narrow screen";
 }
 
 TEST(DoctorFleet, ANicThatIsGoneIsADifferenceAndNotAnotherKindOfMachine) {

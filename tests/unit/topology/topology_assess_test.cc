@@ -33,6 +33,39 @@ TEST(Lint, OfASoundMachineIsEmpty) {
   EXPECT_TRUE(lint(machines::dgx1v()).empty());
 }
 
+TEST(Lint, WhatItLeavesOutIsCountedAndTheWorstStays) {
+  Machine machine;
+  for (std::uint32_t i = 0; i < 1200; ++i) {
+    NumaNode node;
+    node.os_index = i;
+    node.cpus.set(*CpuSet::parse_list(i < 1198 ? std::to_string(i) : "0"), Source::sysfs);  // the last two overlap
+    machine.numa_nodes.push_back(node);
+    Gpu gpu;
+    gpu.ordinal = i;
+    gpu.pci = Ref<PciDevice>(machine.pci.size());
+    PciDevice device;
+    device.bus_id = *BusId::parse(fmt::format("{:04x}:00:00.0", i));
+    device.numa_node.set(5000, Source::sysfs);  // which no machine has
+    machine.pci.push_back(device);
+    machine.gpus.push_back(gpu);
+  }
+  const auto findings = lint(machine);
+  ASSERT_EQ(findings.size(), 1001U);
+  EXPECT_EQ(findings.back().rule, "findings-left-out");
+  EXPECT_EQ(findings.front().severity, Severity::error);
+}
+
+TEST(Lint, AMatrixThatIsCutOffIsNamed) {
+  Machine machine;
+  for (std::uint32_t i = 0; i < 2049; ++i) machine.nics.emplace_back().name = fmt::format("eth{}", i);
+  const auto findings = lint(machine);
+  EXPECT_TRUE(std::any_of(findings.begin(), findings.end(), [](const Finding& one) {
+    return one.rule == "matrix-cut-off" && one.subject == "2049 GPUs and NICs";
+  }));
+  machine.nics.pop_back();
+  for (const auto& one : lint(machine)) EXPECT_NE(one.rule, "matrix-cut-off");
+}
+
 TEST(Lint, FindsOverlappingMasks) {
   auto machine = machines::h100_host("host");
   machine.numa_nodes[1].cpus = machine.numa_nodes[0].cpus;

@@ -397,7 +397,7 @@ TEST(FieldValues, TheMatrixCallsGpusByTheirOwnNumbers) {
     gpu.ordinal = number;
     machine.gpus.push_back(gpu);
   }
-  EXPECT_EQ(path_matrix(machine).numbers, (std::vector<std::uint32_t>{0, 2, 3}));
+  EXPECT_EQ(path_matrix(machine).names, (std::vector<std::string>{"GPU0", "GPU2", "GPU3"}));
 }
 
 TEST(FieldValues, TwoGpusOfOneNumberAreRefused) {
