@@ -8,10 +8,12 @@ namespace fairway::sim {
 
 namespace {
 
-constexpr std::size_t kWindow = 64 * 1024;  // bytes in flight or unread, per direction
+constexpr std::size_t kLeastWindow = 64 * 1024;
 constexpr Time kRetransmit = 20 * kMillisecond;
+constexpr Time kSteadyLatency = 5 * kMicrosecond;
 
 Time latency(Simulation& simulation) {
+  if (simulation.steady_ways()) return kSteadyLatency;
   const bool slow = simulation.random().chance(20);
   return simulation.random().between(5 * kMicrosecond, slow ? 3 * kMillisecond : 60 * kMicrosecond);
 }
@@ -27,6 +29,20 @@ Path* path_from(const Connection& connection, std::uint64_t side) {
   const Connection::End* ends = connection.ends;
   if (!ends[0].network || !ends[1].network) return nullptr;
   return connection.simulation->changed_path(ends[side].network->index(), ends[1 - side].network->index());
+}
+
+// Bytes that `side` may have sent without knowing that they were read: as by a kernel's autotuning, twice what the way
+// moves in a round trip, within SimulationOptions::most_window. A way that nobody changed has the least.
+std::size_t window(const Connection& connection, unsigned side) {
+  const Path* const out = path_from(connection, side);
+  if (out == nullptr) return kLeastWindow;
+  const Path* const back = path_from(connection, 1 - side);
+  const Time trip = out->delay + (back == nullptr ? 0 : back->delay) + 2 * kSteadyLatency;
+  const std::uint64_t most = connection.simulation->most_window();
+  const std::uint64_t rate = out->bytes_per_second;
+  if (rate == 0) return out->delay == 0 ? kLeastWindow : most;
+  const double moved = 2.0 * static_cast<double>(rate) * static_cast<double>(trip) / static_cast<double>(kSecond);
+  return static_cast<std::size_t>(std::clamp(moved, static_cast<double>(kLeastWindow), static_cast<double>(most)));
 }
 
 bool swallows(const Connection& connection, std::uint64_t side, std::uint64_t count) {
@@ -87,6 +103,16 @@ void writable(void* object, std::uint64_t side, std::uint64_t) {
   wake(static_cast<Connection*>(object)->ends[side]);
 }
 
+// `side` learns that so many bytes of its stream were read.
+void make_room(void* object, std::uint64_t side, std::uint64_t count) {
+  Connection& connection = *static_cast<Connection*>(object);
+  if (connection.ends[side].closed || connection.ends[side].broken != ErrorCode::ok) return;
+  if (cut_off(connection, 1 - side)) return connection.simulation->in(kRetransmit, &make_room, object, side, count);
+  Connection::Stream& stream = connection.ends[side].out;
+  stream.held -= count;
+  if (std::exchange(stream.full, false)) wake(connection.ends[side]);
+}
+
 void send_reset(Connection& connection, unsigned to) {
   connection.simulation->in(latency(*connection.simulation), &reset, &connection, to,
                             static_cast<std::uint64_t>(ErrorCode::system_error));
@@ -113,31 +139,35 @@ class SimChannel final : public Channel {
     if (!end.connected) return std::size_t{0};
     Connection::Stream& stream = end.out;
     if (connection_.simulation->now() < end.full_until) return std::size_t{0};
-    const std::size_t waiting = stream.bytes.size() - stream.read;
-    std::size_t take = std::min(bytes.size(), kWindow - std::min(kWindow, waiting));
+    const std::size_t most = window(connection_, side_);
+    std::size_t take = std::min(bytes.size(), most - std::min(most, stream.held));
+    stream.full = take < bytes.size();
     Random& random = connection_.simulation->random();
-    if (take > 1 && random.chance(50)) take = random.between(1, take);  // a short write
+    const bool steady = connection_.simulation->steady_ways();
+    if (!steady && take > 1 && random.chance(50)) take = random.between(1, take);  // a short write
     if (stream.read == stream.bytes.size()) {
       stream.bytes.clear();
       stream.read = stream.arrived = stream.acknowledged = 0;
     }
-    if (stream.bytes.size() + take > stream.bytes.capacity() && stream.read > kWindow) {
+    if (stream.bytes.size() + take > stream.bytes.capacity() && stream.read > kLeastWindow &&
+        stream.read > stream.bytes.size() / 2) {
       stream.bytes.erase(stream.bytes.begin(), stream.bytes.begin() + static_cast<std::ptrdiff_t>(stream.read));
       stream.arrived -= stream.read;
       stream.acknowledged -= std::min(stream.acknowledged, stream.read);
       stream.read = 0;
     }
+    stream.held += take;
     stream.bytes.insert(stream.bytes.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(take));
     if (connection_.ends[1 - side_].closed) {
       if (take != 0) send_reset(connection_, side_);
       return take;
     }
     for (std::size_t left = take; left > 0;) {  // the network splits the bytes into segments anew
-      const std::size_t segment = random.chance(150) ? random.between(1, left) : left;
+      const std::size_t segment = !steady && random.chance(150) ? random.between(1, left) : left;
       schedule(connection_, side_, segment);
       left -= segment;
     }
-    if (take < bytes.size() && take != 0) {  // a short write leaves room: the socket is writable at once, or soon
+    if (!stream.full && take < bytes.size()) {  // a short write leaves room: the socket is writable at once, or soon
       end.full_until = connection_.simulation->now() + (random.chance(500) ? 0 : random.below(kMillisecond));
       connection_.simulation->at(end.full_until, &writable, &connection_, side_);
     }
@@ -150,16 +180,19 @@ class SimChannel final : public Channel {
     std::size_t take = std::min(into.size(), stream.arrived - stream.read);
     if (take != 0) {
       Random& random = connection_.simulation->random();
-      if (take > 1 && random.chance(50)) take = random.between(1, take);
+      if (!connection_.simulation->steady_ways() && take > 1 && random.chance(50)) take = random.between(1, take);
       std::memcpy(into.data(), stream.bytes.data() + stream.read, take);
-      const bool was_full = stream.bytes.size() - stream.read >= kWindow;
       stream.read += take;
       if (stream.read == stream.bytes.size()) {  // thousands of connections are idle
         std::vector<std::byte>().swap(stream.bytes);
         stream.read = stream.arrived = stream.acknowledged = 0;
       }
       if (stream.read < stream.arrived) wake(end);  // level-triggered: more can be read
-      if (was_full) wake(connection_.ends[1 - side_]);
+      const Path* const back = path_from(connection_, side_);
+      if (back == nullptr)
+        make_room(&connection_, 1 - side_, take);
+      else
+        connection_.simulation->in(back->delay, &make_room, &connection_, 1 - side_, take);
       return take;
     }
     end.announced = false;

@@ -20,6 +20,8 @@ struct Connection {
     std::size_t read = 0;
     std::size_t arrived = 0;
     std::size_t acknowledged = 0;  // of `bytes`: the sender knows that they arrived
+    std::size_t held = 0;          // in the window: sent, and the sender does not know yet that they were read
+    bool full = false;             // it took less than it was given: the sender waits for room
     bool stuck = false;            // a segment was swallowed, and is sent again and again
     Time last_arrival = 0;         // TCP preserves order
     bool finished = false;         // the sender closed in order

@@ -31,8 +31,10 @@ struct SimulationOptions {
   std::function<void(const std::string& why)> hopeless;
   Time most_time = 600 * kSecond;
   std::uint64_t most_events = 20'000'000;
-  bool steady = false;  // a wake always takes the same time: for measuring in virtual time
-  Time drift = 0;       // hosts' clocks run faster than the simulation's, each by up to so many millionths
+  bool steady = false;                  // a wake always takes the same time: for measuring in virtual time
+  bool steady_ways = false;             // so do an empty way's bytes, which sockets then take and hand over whole
+  std::uint64_t most_window = 4 << 20;  // that a socket's grows to: Linux's default in net.ipv4.tcp_wmem
+  Time drift = 0;  // hosts' clocks run faster than the simulation's, each by up to so many millionths
 };
 
 // How the network treats bytes from one host to another.
@@ -65,6 +67,8 @@ class Simulation {
   Time now() const { return now_; }
   Random& random() { return random_; }
   bool steady() const { return options_.steady; }
+  bool steady_ways() const { return options_.steady_ways; }
+  std::uint64_t most_window() const { return options_.most_window; }
   Time drift() const { return options_.drift; }
 
   // Calls handler(object, a, b) at `when`. An event cannot be cancelled: its handler checks whether it still applies,

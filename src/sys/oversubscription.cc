@@ -1,25 +1,28 @@
 #include "sys/oversubscription.h"
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <string_view>
+#include <vector>
 
 #include <fcntl.h>
-#include <sched.h>
 #include <unistd.h>
 
 namespace fairway::sys {
-namespace {
 
-unsigned usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return static_cast<unsigned>(CPU_COUNT(&set));
+unsigned usable_cores(int (*ask)(pid_t, std::size_t, cpu_set_t*)) {
+  // The kernel refuses a set with fewer places than the machine may have CPUs, and one cpu_set_t has 1,024.
+  constexpr std::size_t kMostSets = 1024;
+  for (std::vector<cpu_set_t> sets(1); sets.size() <= kMostSets; sets.resize(sets.size() * 2)) {
+    const std::size_t bytes = sets.size() * sizeof(cpu_set_t);
+    CPU_ZERO_S(bytes, sets.data());
+    if (ask(0, bytes, sets.data()) == 0) return static_cast<unsigned>(CPU_COUNT_S(bytes, sets.data()));
+    if (errno != EINVAL) break;
+  }
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
   return online > 0 ? static_cast<unsigned>(online) : 1;
 }
-
-}  // namespace
 
 Oversubscription::Oversubscription()
     : loadavg_(::open("/proc/loadavg", O_RDONLY | O_CLOEXEC)), cores_(usable_cores()) {}

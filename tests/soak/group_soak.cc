@@ -66,6 +66,26 @@ std::string table(const Totals& totals) {
                     totals.groups, totals.failed, static_cast<double>(totals.bytes) / 1e9);
 }
 
+std::string json(const Totals& totals, const Settings& settings) {
+  const auto number = [](std::uint64_t value) { return fmt::format("{}", value); };
+  std::vector<bench::Fields> rows;
+  for (std::size_t i = 0; i < totals.operations.size(); ++i)
+    rows.push_back({{"operation", std::string(to_string(static_cast<CollectiveKind>(i))), true},
+                    {"ok_on_ranks", number(totals.operations[i])}});
+  for (std::size_t i = 0; i < kHappenings; ++i)
+    rows.push_back({{"happening", std::string(to_string(static_cast<Happening>(i))), true},
+                    {"rounds", number(totals.happened[i])},
+                    {"longest_ms", fmt::format("{:.3f}", static_cast<double>(totals.longest_us[i]) / 1e3)}});
+  rows.push_back({{"rounds", number(totals.rounds)},
+                  {"lives", number(totals.lives)},
+                  {"seconds", fmt::format("{:.1f}", static_cast<double>(totals.milliseconds) / 1e3)},
+                  {"messages", number(totals.messages)},
+                  {"groups", number(totals.groups)},
+                  {"failed", number(totals.failed)},
+                  {"bytes", number(totals.bytes)}});
+  return bench::json_of("fairway-soak-collectives", "soak collectives " + words_of(settings), rows, !Interrupt::came());
+}
+
 Status save(const std::string& path, Totals totals, const Settings& settings) {
   std::string text = fmt::format("{}\n{}\n", kFirst, words_of(settings));
   totals.visit([&text](std::uint64_t one) { text += fmt::format("{} ", one); });
@@ -95,7 +115,7 @@ Result<Totals> load(const std::string& path, const Settings& settings) {
 
 struct Options {
   Settings settings;
-  std::string state;
+  std::string state, json;
   double seconds = 60;
   std::optional<std::uint64_t> rounds, life;
 };
@@ -121,6 +141,7 @@ Exit run(Tool& tool, Options options) {
     if (before) totals = *before;
     if (Status status = can_write(options.state); !status) return tool.fail(status);
   }
+  if (Status status = can_write(options.json); !status) return tool.fail(status);
   const Interrupt interrupt;
   bench::Meter meter(tool, false);
   const auto begun = std::chrono::steady_clock::now();
@@ -147,7 +168,7 @@ Exit run(Tool& tool, Options options) {
       if (Status status = save(options.state, totals, settings); !status) return tool.fail(status);
   }
   meter.clear();
-  const Exit printed = tool.print(table(totals));
+  const Exit printed = bench::tell(tool, {{options.json, json(totals, settings)}}, table(totals));
   return Interrupt::came() ? Exit::interrupted : printed;
 }
 
@@ -186,6 +207,7 @@ void add_collectives(Tool& tool, CLI::App& soak) {
                   "Continue from the state of the last part and add up; written after each life")
       ->type_name("FILE")
       ->check(no_empty_name());
+  command.add_option("--json", options->json, "Write the rows as JSON; - is standard output")->type_name("FILE");
   command
       .add_option("--life", options->life, "Run only this life, to reproduce a failure (default: one after the other)")
       ->type_name("NUMBER");

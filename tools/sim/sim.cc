@@ -1,4 +1,5 @@
 // fairway sim: whole systems in virtual time, from a seed.
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -9,12 +10,14 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "arguments.h"
+#include "bench/rows.h"
 #include "collectives.h"
 #include "command.h"
 #include "help.h"
@@ -49,10 +52,13 @@ struct World {
   std::uint32_t drift = SimulationRequest().drift;
 };
 
-std::string replay(std::uint64_t seed, const World& world) {
+std::string words_of(const World& world) {
   std::string given = world.faults.empty() ? "" : fmt::format(" --faults {}", fmt::join(world.faults, ","));
-  if (world.drift != SimulationRequest().drift) given += fmt::format(" --drift {}", world.drift);
-  return fmt::format("fairway sim --seed {}{} --trace", seed, given);
+  return given + (world.drift == SimulationRequest().drift ? "" : fmt::format(" --drift {}", world.drift));
+}
+
+std::string replay(std::uint64_t seed, const World& world) {
+  return fmt::format("fairway sim --seed {}{} --trace", seed, words_of(world));
 }
 
 SimulationRequest request_of(std::uint64_t seed, const World& world) {
@@ -72,17 +78,33 @@ SimulationRequest request_of(std::uint64_t seed, const World& world) {
   std::_Exit(static_cast<int>(Exit::failed));
 }
 
-Exit one(Tool& tool, std::uint64_t seed, const World& world, bool trace) {
+bench::Fields row_of(const SimulationReport& report) {
+  const auto number = [](std::uint64_t value) { return fmt::format("{}", value); };
+  return {{"seed", number(report.seed)},
+          {"engines", number(report.engines)},
+          {"faults", number(report.faults)},
+          {"transfers", number(report.transfers)},
+          {"succeeded", number(report.succeeded)},
+          {"late_landed", number(report.late_landed)},
+          {"late_stopped", number(report.late_stopped)},
+          {"events", number(report.events)},
+          {"virtual_seconds", fmt::format("{:.6f}", static_cast<double>(report.virtual_us) / 1e6)},
+          {"hash", fmt::format("{:016x}", report.hash), true},
+          {"failure", report.failure, true}};
+}
+
+Exit one(Tool& tool, std::uint64_t seed, const World& world, bool trace, const std::string& json) {
   SimulationRequest request = request_of(seed, world);
   if (trace) request.trace = [&tool](const std::string& line) { tool.print(line + "\n"); };
   request.hopeless = [&request](const std::string& why) { hopeless(request, why); };
   const SimulationReport report = simulate(request);
-  tool.print(fmt::format(
-      "seed {}: {} engines, {} faults, {} of {} transfers ok, {} events in {:.3f} virtual ms, hash {:016x}\n",
+  const std::string text = fmt::format(
+      "seed {}: {} engines, {} faults, {} of {} transfers ok, {} events in {:.3f} virtual ms, hash {:016x}\n{}",
       report.seed, report.engines, report.faults, report.succeeded, report.transfers, report.events,
-      static_cast<double>(report.virtual_us) / 1000, report.hash));
-  if (report.passed) return Exit::done;
-  tool.print(report.failure);
+      static_cast<double>(report.virtual_us) / 1000, report.hash, report.failure);
+  const std::string words = fmt::format("sim --seed {}{}", seed, words_of(world));
+  const Exit told = bench::tell(tool, {{json, bench::json_of("fairway-sim", words, {row_of(report)})}}, text);
+  if (report.passed) return told;
   return tool.fail(fmt::format("seed {} breaks a promise", seed));
 }
 
@@ -94,6 +116,8 @@ struct Sum {
   double virtual_seconds = 0;
   SimulationCoverage met;
   std::vector<SimulationReport> failed;
+  bool keeps_rows = false;
+  std::vector<std::pair<std::uint64_t, bench::Fields>> rows;  // by seed
 };
 
 // What a campaign must have met, by its own name.
@@ -138,13 +162,23 @@ void work(Sum& sum, const Range& range, const World& world) {
     sum.stopped += report.late_stopped;
     for (const Meeting& one : kMeetings) sum.met.*one.count += report.coverage.*one.count;
     sum.virtual_seconds += static_cast<double>(report.virtual_us) / 1e6;
+    if (sum.keeps_rows) sum.rows.emplace_back(report.seed, row_of(report));
     if (!report.passed) sum.failed.push_back(std::move(report));
   }
 }
 
-Exit many(Tool& tool, const Range& range, const World& world, unsigned jobs) {
+// Every seed as a row of JSON.
+Exit write_rows(Tool& tool, Sum& sum, const std::string& file, const std::string& words) {
+  std::sort(sum.rows.begin(), sum.rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<bench::Fields> rows;
+  for (auto& [seed, row] : sum.rows) rows.push_back(std::move(row));
+  return bench::tell(tool, {{file, bench::json_of("fairway-sim", words, rows)}}, "");
+}
+
+Exit many(Tool& tool, const Range& range, const World& world, unsigned jobs, const std::string& json) {
   Sum sum;
   sum.next = range.first;
+  sum.keeps_rows = !json.empty();
   const std::clock_t worked = std::clock();
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < jobs; ++i) threads.emplace_back([&] { work(sum, range, world); });
@@ -161,7 +195,13 @@ Exit many(Tool& tool, const Range& range, const World& world, unsigned jobs) {
   for (std::thread& thread : threads) thread.join();
   if (shown != 0) std::fputs("\r\033[K", stderr);
   const double processor = static_cast<double>(std::clock() - worked) / CLOCKS_PER_SEC;  // of all threads
-  tool.print(fmt::format(
+  const std::string words = fmt::format("sim --seeds {}..{}{}", range.first, range.last, words_of(world));
+  if (!json.empty())
+    if (const Exit told = write_rows(tool, sum, json, words); told != Exit::done) return told;
+  const auto say = [&](const std::string& text) {
+    if (json != "-") tool.print(text);
+  };
+  say(fmt::format(
       "seeds         {:>12}   {}..{}, {:.3f} ms CPU each\n"
       "engines       {:>12}   restarts included; {} clocks run faster than time\n"
       "faults        {:>12}   links, devices, hosts, partitions\n"
@@ -185,8 +225,7 @@ Exit many(Tool& tool, const Range& range, const World& world, unsigned jobs) {
       sum.met.sends_held_back, sum.met.moves_at_once, sum.met.computations, sum.met.one_way_cuts, sum.met.slow_paths,
       sum.met.mtu_holes, sum.virtual_seconds, sum.events, sum.failed.size()));
   for (const SimulationReport& report : sum.failed)
-    tool.print(
-        fmt::format("\nseed {} failed; replay: {}\n{}", report.seed, replay(report.seed, world), report.failure));
+    say(fmt::format("\nseed {} failed; replay: {}\n{}", report.seed, replay(report.seed, world), report.failure));
   for (const Meeting& one : kMeetings)
     if (world.faults.empty() && world.drift != 0 && count >= kMeetsAll && sum.met.*one.count == 0)
       return tool.fail(
@@ -195,7 +234,7 @@ Exit many(Tool& tool, const Range& range, const World& world, unsigned jobs) {
 }
 
 struct SimOptions {
-  std::string seed, seeds;
+  std::string seed, seeds, json;
   World world;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   bool trace = false;
@@ -227,6 +266,12 @@ void add_sim(Tool& tool) {
           ->check(CLI::Range(2, 1024))
           ->excludes(seed)
           ->excludes(seeds);
+  command
+      .add_option("--json", options->json,
+                  "With --seed or --seeds: write a row for each seed as JSON; - is standard output")
+      ->type_name("FILE")
+      ->excludes(trace)
+      ->excludes(collectives);
   auto* const svg =
       command
           .add_option("--svg", options->collectives.svg,
@@ -291,15 +336,16 @@ void add_sim(Tool& tool) {
     options->collectives.trace = options->trace;
     if (!options->collectives.svg.empty()) return draw_collectives(tool, options->collectives);
     if (!options->collectives.ranks.empty()) return simulate_collectives(tool, options->collectives);
+    if (Status status = can_write(options->json); !status) return tool.fail(status);
     Range range;
     if (seeds->count() > 0) {
-      if (parse_range(options->seeds, range)) return many(tool, range, options->world, options->jobs);
+      if (parse_range(options->seeds, range)) return many(tool, range, options->world, options->jobs, options->json);
       return tool.misused(fmt::format("--seeds: '{}' is neither one seed, a number from 1, nor a range such as 1..1000",
                                       options->seeds));
     }
     if (seed->count() > 0 && !parse_seed(options->seed, range.first))
       return tool.misused(fmt::format("--seed: '{}' is no number from 1", options->seed));
-    return one(tool, range.first, options->world, options->trace);
+    return one(tool, range.first, options->world, options->trace, options->json);
   });
 }
 

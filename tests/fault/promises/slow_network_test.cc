@@ -23,14 +23,17 @@ constexpr Timeout kWithin = std::chrono::minutes(5);
 struct OverTcp : testing::Test {
   struct Node {
     sim::Host* host = nullptr;
-    std::vector<std::uint64_t> words = std::vector<std::uint64_t>(512 * 1024);  // 4 MiB
+    std::vector<std::uint64_t> words;
     std::unique_ptr<Engine> engine;
     Region region;
     std::uint8_t* data() { return reinterpret_cast<std::uint8_t*>(words.data()); }
   };
 
-  explicit OverTcp(std::chrono::milliseconds peer_timeout = EngineOptions().peer_timeout) {
+  explicit OverTcp(std::chrono::milliseconds peer_timeout = EngineOptions().peer_timeout, std::size_t bytes = 4 << 20,
+                   sim::SimulationOptions wanted = {})
+      : simulation(options(std::move(wanted))) {
     for (Node* node : {&a, &b}) {
+      node->words.resize(bytes / 8);
       node->host = &simulation.add_host();
       EngineOptions options;
       options.name = node == &a ? "a" : "b";
@@ -62,8 +65,7 @@ struct OverTcp : testing::Test {
     a.engine.reset();
     b.engine.reset();
   }
-  static sim::SimulationOptions options() {
-    sim::SimulationOptions made;
+  static sim::SimulationOptions options(sim::SimulationOptions made) {
     made.stuck = [](const std::string& why) { ADD_FAILURE() << "stuck: " << why; };
     return made;
   }
@@ -88,7 +90,7 @@ struct OverTcp : testing::Test {
     return text;
   }
 
-  sim::Simulation simulation{options()};
+  sim::Simulation simulation;
   Node a, b;
   PeerId peer;
   RemoteRegion remote;
@@ -129,6 +131,43 @@ TEST_F(OverTcp, ASlowPathTakesTheTimeOfItsWireAndLosesNoLink) {
     EXPECT_EQ(a.engine->explain(*read)->retried_slices, 0u);
     EXPECT_EQ(a.words, b.words);
   }
+}
+
+// Rate and round trip at their ends. One connection has a window's bytes on their way, at most: as Linux lets a socket
+// grow (net.ipv4.tcp_wmem), so where rate x round trip is beyond that of all lanes, these are what bounds.
+struct CornersOverTcp : OverTcp {
+  static constexpr std::uint64_t kBytes = 32 << 20, kLanes = 2;
+  static sim::SimulationOptions steady() {
+    sim::SimulationOptions made;
+    made.steady_ways = true;
+    return made;
+  }
+  CornersOverTcp() : OverTcp(EngineOptions().peer_timeout, kBytes, steady()) {}
+};
+TEST_F(CornersOverTcp, ATransferTakesTheTimeOfItsWireOrOfItsWindows) {
+  for (const std::uint64_t rate : {kMegabit, 1000 * kMegabit, 100'000 * kMegabit, 1'000'000 * kMegabit})
+    for (const Time trip : {Time{0}, 10 * kMillisecond, 100 * kMillisecond, 300 * kMillisecond}) {
+      SCOPED_TRACE(testing::Message() << rate / kMegabit << " Mbit/s, " << trip / kMillisecond << " ms");
+      for (sim::Path* path : {&way(a, b), &way(b, a)}) {
+        path->bytes_per_second = rate;
+        path->delay = trip / 2;
+      }
+      const std::uint64_t length = rate == kMegabit ? 2 << 20 : kBytes;
+      const Time whole_trip = trip + 10 * kMicrosecond;  // what the simulator's empty way takes
+      const Time by_wire = length * kSecond / rate;
+      const Time by_windows = length * whole_trip / (kLanes * simulation.most_window());
+      const Time at_best = whole_trip + std::max(by_wire, by_windows);
+      for (const bool reads : {false, true}) {
+        const Time start = simulation.now();
+        const auto id = reads ? a.engine->read(peer, extent(length)) : a.engine->write(peer, extent(length));
+        const Completion done = finish(id);
+        EXPECT_TRUE(done.status) << done.status.to_string();
+        const Time took = simulation.now() - start;
+        EXPECT_LT(took, at_best + at_best * 3 / 10) << (reads ? "read" : "write");
+        EXPECT_GT(took, at_best - at_best / 10) << (reads ? "read" : "write") << ": no wire does that";
+        EXPECT_EQ(a.engine->explain(*id)->retried_slices, 0u);
+      }
+    }
 }
 
 // The connection of control is there still, and small frames pass: only what is long never arrives.

@@ -377,6 +377,17 @@ class Processes(unittest.TestCase):
         status, out = run("import fairway; e = fairway.Engine(); r = e.allocate(4096); o = fairway.Engine(); p = o.connect(e.address); t = p.receive(1, bytearray(8))")
         self.assertEqual((status, out), (0, ""))
 
+    def test_an_engine_that_does_not_close_at_the_end_keeps_no_other_open(self):
+        status, out = run("""
+            import fairway
+            class Stubborn(fairway.Engine):
+                def close(self): print("asked"); raise MemoryError("no")
+            class Good(fairway.Engine):
+                def close(self): print("closed"); super().close()
+            kept = [Stubborn(), Good(), Stubborn(), Good()]
+        """)
+        self.assertEqual((out.count("asked"), out.count("closed")), (2, 2), out)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -93,6 +93,9 @@ def commands(tool, machines, scratch):
     yield ["bench", "load", "--via", "shm", "--only", "submit,idle", "--seconds", "0.01", "--json", "-"], (0,)
     yield ["bench", "collectives", "--ranks", "3", "--operation", "all_reduce,broadcast,all_to_allv,send_recv,barrier", "--size", "8,64K",
            "--turns", "1", "--seconds", "0", "--json", "-"], (0,)
+    yield ["sim", "--seed", "7", "--json", "-"], (0,)
+    yield ["sim", "--seeds", "1..20", "--jobs", "2", "--json", "-"], (0,)
+    yield ["soak", "collectives", "--seconds", "30", "--rounds", "1", "--ranks", "2", "--largest", "4K", "--via", "shm", "--json", "-"], (0,)
     yield ["soak", "--rounds", "2", "--seconds", "30", "--largest", "4K", "--json", "-"], (0,)
 
 

@@ -28,6 +28,17 @@ TEST(DoctorMemlock, WhoeverMayLockWithoutLimitIsNotLimited) {
   EXPECT_TRUE(has(run(server), "memlock", Level::broken));
 }
 
+// As AWS's P5: proprietary modules, and EFA's own way to GPU memory.
+TEST(DoctorRegistration, EfasModuleReachesGpuMemory) {
+  auto server = healthy();
+  server.now.facts.forget("kernel.module.nvidia_peermem");
+  set(server, "gpu.kernel_module", "proprietary");
+  set(server, "gpu.dmabuf", "no");
+  EXPECT_TRUE(has(run(server), "no-gpu-registration"));
+  set(server, "kernel.module.efa_nv_peermem", "loaded");
+  EXPECT_FALSE(has(run(server), "no-gpu-registration"));
+}
+
 // --- ports
 
 TEST(DoctorPorts, OneOfTwoEqualRailsThatIsDownIsMissed) {

@@ -157,6 +157,20 @@ TEST(Hca, SaysWhatAnAttributeMeansAndLimits) {
   EXPECT_NE(text.find("for Fairway:"), std::string::npos);
 }
 
+TEST(Summary, LinksAreNotAllEqualWhereOneIsNotKnown) {
+  topology::Machine machine;
+  machine.gpus.resize(4);
+  machine.pci.resize(4);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    machine.pci[i].bus_id.bus = static_cast<std::uint8_t>(i + 1);
+    machine.gpus[i].pci = topology::Ref<topology::PciDevice>(i);
+    if (i == 2) continue;
+    machine.pci[i].link.speed_gts.set(32, topology::Source::sysfs);
+    machine.pci[i].link.width.set(16, topology::Source::sysfs);
+  }
+  EXPECT_NE(summary(machine, {}).find("3 x Gen5 x16 = 63 GB/s, 1 unknown"), std::string::npos) << summary(machine, {});
+}
+
 // By the widths of PortCounters in the InfiniBand specification; what counts packets and bytes has 64 bits.
 TEST(Hca, ACounterIsAtItsEndByItsOwnWidth) {
   topology::Machine machine;

@@ -286,6 +286,17 @@ TEST_F(Executors, NobodySpinsWhenThreadsExceedCores) {
   for (auto& thread : busy) thread.join();
 }
 
+// Of a machine that may have 4,000 CPUs, on which this process has as many as no machine has online.
+TEST(UsableCores, AreCountedBeyondThePlacesOfOneSet) {
+  const auto many = [](pid_t, std::size_t bytes, cpu_set_t* set) {
+    if (bytes * 8 < 4000) return errno = EINVAL, -1;
+    for (std::size_t cpu = 1; cpu < 4000; cpu += 2) CPU_SET_S(cpu, bytes, set);
+    return 0;
+  };
+  EXPECT_EQ(usable_cores(many), 2000u);
+  EXPECT_GE(usable_cores([](pid_t, std::size_t, cpu_set_t*) { return errno = EPERM, -1; }), 1u);
+}
+
 TEST_F(Executors, RandomBytesDiffer) {
   std::array<std::byte, 32> a{};
   std::array<std::byte, 32> b{};

@@ -194,6 +194,23 @@ TEST(Discovery, SurvivesALinkThatLoops) {
   EXPECT_TRUE(validate(*machine));
 }
 
+TEST(Discovery, KnowsArm64sGuestsByTheirMakerAndNoOthers) {
+  const auto guest = [](const char* maker, const char* product) {
+    const TempFolder folder;
+    write_server_tree(folder, 1, 0);
+    folder.write("proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd sve\nCPU implementer\t: 0x41\n");
+    folder.write("sys/class/dmi/id/sys_vendor", std::string(maker) + "\n");
+    folder.write("sys/class/dmi/id/product_name", std::string(product) + "\n");
+    const auto machine = discover(at(folder));
+    EXPECT_TRUE(machine) << machine.status().to_string();
+    return machine->virtual_machine.known();
+  };
+  EXPECT_TRUE(guest("QEMU", "KVM Virtual Machine"));
+  EXPECT_TRUE(guest("Amazon EC2", "p6e-gb200.36xlarge"));
+  EXPECT_FALSE(guest("Amazon EC2", "c7g.metal"));
+  EXPECT_FALSE(guest("NVIDIA", "GB200 NVL"));
+}
+
 TEST(Discovery, TakesTheHostsMemoryFromMemTotal) {
   const TempFolder folder;
   write_server_tree(folder, 1, 0);

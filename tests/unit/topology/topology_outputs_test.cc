@@ -238,6 +238,12 @@ TEST(Outputs, WordsOfNobodyBehindAnOutputAreNamed) {
   }
 }
 
+TEST(Outputs, ALogThatNamesADriverIsNotThatDriversFile) {
+  EXPECT_EQ(kinds_of("[    1.0] Linux version 6.1.0\n[    4.2] Ethernet Channel Bonding Driver: v6.1.0\n"
+                     "[    5.0] bond0: (slave eth0): link status definitely up\n"),
+            (std::vector<Kind>{Kind::kernel_log}));
+}
+
 TEST(Outputs, AMatrixSwallowsNothingThatIsNotIts) {
   const std::string matrix =
       "\tGPU0\tNIC0\nGPU0\t X \tPIX\nNIC0\tPIX\t X \n\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_0\n";

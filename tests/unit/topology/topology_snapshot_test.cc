@@ -105,6 +105,9 @@ TEST_F(Snapshot, NamesThePlaceOfAMistake) {
   EXPECT_NE(message(R"({"gpus": [{"ordinal": 0, "pci": 7}]})").find("7"), std::string::npos);
   EXPECT_NE(message(R"({"pci": [{"bus_id": "nonsense"}]})").find("nonsense"), std::string::npos);
   EXPECT_NE(message(R"({"kernel": ["x","nobody"]})").find("machine.kernel"), std::string::npos);
+  const std::string link = message(R"({"links": [{"kind": "warp", "a": {"gpu": 0}, "b": {"gpu": 1}}]})");
+  EXPECT_NE(link.find("machine.links[0].kind"), std::string::npos) << link;
+  EXPECT_NE(link.find("warp"), std::string::npos) << link;
   EXPECT_NE(message("{\n\n oops").find("line 3"), std::string::npos);
 }
 
