@@ -241,8 +241,7 @@ int cuCtxEnablePeerAccess(Context, unsigned) {
   return no_context() ? kInvalidContext : kSuccess;
 }
 int cuCtxGetId(Context context, unsigned long long* number) {
-  *number = reinterpret_cast<std::uintptr_t>(context);
-  return context != nullptr ? kSuccess : kInvalidContext;
+  return (*number = reinterpret_cast<std::uintptr_t>(context)) != 0 ? kSuccess : kInvalidContext;
 }
 int cuCtxSynchronize() {
   if (refuses_unsafe_call()) return kErrorCaptureUnsupported;
