@@ -1,5 +1,6 @@
 // Several threads at once on an engine whose peer's process is killed in the middle of it: what was accepted ends, each
 // wait ends, nothing is left behind, and the engine serves its next peer.
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -18,14 +19,32 @@ EngineOptions options_of(const std::string& name, const std::string& transport) 
   EngineOptions options;
   options.name = name;
   options.transports = {transport};
+  if (transport == "cuda") options.transports = {"shm", "cuda"};
+  options.providers = {"tcp"};  // of fabric
   options.max_transfers = kTransfers;
   return options;
 }
 
+// Where transfers begin and end: the engine's own memory, or with cuda that of a GPU.
+struct Place {
+  Place(const std::string& transport, int gpu) {
+    if (transport != "cuda") return;
+    driver.emplace();
+    memory.emplace(kThreads * kArea, gpu);
+  }
+  Result<Region> in(Engine& engine) const {
+    return memory ? engine.register_memory(memory->address(), memory->bytes().size(), Access::all)
+                  : engine.allocate(kThreads * kArea, Access::all);
+  }
+  std::optional<StandInDriver> driver;
+  std::optional<Memory> memory;
+};
+
 // Lends memory, and takes what is sent under tag 1, until it is killed.
 void serve(ChildProcess::Line& line, const std::string& transport) {
+  const Place place(transport, 1);
   auto engine = Engine::open(options_of("dies", transport));
-  const auto region = engine ? engine->allocate(kThreads * kArea, Access::all) : Result<Region>(engine.status());
+  const auto region = engine ? place.in(*engine) : Result<Region>(engine.status());
   if (!region || !engine->publish("memory", *region)) return line.write(region.status().to_string());
   line.write(engine->address());
   for (;;) {
@@ -70,14 +89,15 @@ TEST_P(Killed, PeersLeaveNothingThatDoesNotEnd) {
   constexpr std::size_t kPeers = 3;
   std::vector<std::unique_ptr<ChildProcess>> peers;  // forked before this process has threads
   std::vector<std::string> addresses;
-  for (std::size_t i = 0; i < kPeers; ++i) {
+  for (std::size_t i = 0; i < kPeers; ++i)
     peers.push_back(std::make_unique<ChildProcess>([](ChildProcess::Line& line) { serve(line, GetParam()); }));
-    addresses.push_back(peers.back()->read());
-  }
+  for (const auto& peer : peers) addresses.push_back(peer->read());
+  const Place place(GetParam(), 0);
   auto engine = Engine::open(options_of("stays", GetParam()));
+  if (!engine && engine.status().code() == ErrorCode::unsupported) GTEST_SKIP() << engine.status().to_string();
   ASSERT_TRUE(engine) << engine.status().to_string();
-  const auto region = engine->allocate(kThreads * kArea, Access::all);
-  ASSERT_TRUE(region);
+  const auto region = place.in(*engine);
+  ASSERT_TRUE(region) << region.status().to_string();
   std::random_device truly;
   for (std::size_t i = 0; i < kPeers; ++i) {
     const auto peer = engine->connect(addresses[i], kEver);
@@ -103,7 +123,7 @@ TEST_P(Killed, PeersLeaveNothingThatDoesNotEnd) {
   EXPECT_TRUE(engine->deregister(*region, kEver));
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, Killed, testing::Values("shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Over, Killed, testing::Values("shm", "tcp", "fabric", "cuda"),
                          [](const auto& each) { return std::string(each.param); });
 
 }  // namespace

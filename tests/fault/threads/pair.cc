@@ -55,6 +55,7 @@ Result<std::shared_ptr<Pair>> Pair::open(const std::string& transport, Progress 
   auto pair = std::make_shared<Pair>();
   EngineOptions options;
   options.transports = {transport};
+  if (transport == "cuda") options.transports = {"shm", "cuda"};
   if (transport == "loopback") options.loopback = make_loopback();
   options.max_transfers = kTransfers;
   options.max_regions = 64;
@@ -66,8 +67,10 @@ Result<std::shared_ptr<Pair>> Pair::open(const std::string& transport, Progress 
         transport == "verbs" ? open_on_nic(options, &side == &pair->sides[0] ? "nic0" : "nic1") : Engine::open(options);
     if (!engine) return engine.status();
     side.engine = std::make_unique<Engine>(std::move(*engine));
-    side.memory.resize(kAreas * kArea + kThreads * kPlaces * kPlace);
-    auto region = side.engine->register_memory(side.memory.data(), side.memory.size(), Access::all);
+    if (transport == "cuda") side.gpu = &side == &pair->sides[0] ? 0 : 1;
+    side.owned = Memory(kAreas * kArea + kThreads * kPlaces * kPlace, side.gpu);
+    side.memory = side.owned.bytes();
+    auto region = side.engine->register_memory(side.owned.address(), side.memory.size(), Access::all);
     if (!region) return region.status();
     side.region = *region;
     if (Status status = side.engine->publish("memory", *region); !status) return status;
