@@ -1,5 +1,6 @@
 // Several threads at once on an engine whose peer's process is killed in the middle of it: what was accepted ends, each
 // wait ends, nothing is left behind, and the engine serves its next peer.
+#include <functional>
 #include <optional>
 #include <random>
 #include <thread>
@@ -7,8 +8,10 @@
 
 #include <gtest/gtest.h>
 
+#include "mortal.h"
 #include "pair.h"
 #include "process/control/child_process.h"
+#include "sys/system_runtime.h"
 
 namespace fairway::threads {
 namespace {
@@ -83,10 +86,35 @@ bool act(const Side& side, std::size_t number, std::mt19937_64& random) {
   return done && (done->status || done->status.code() == ErrorCode::cancelled);
 }
 
+// Threads on `engine` and a peer that is killed in the middle of what they do.
+void lose_one(Engine& engine, const Region& region, const std::string& address, const std::function<void()>& kill) {
+  const auto peer = engine.connect(address, kEver);
+  ASSERT_TRUE(peer) << address << ": " << peer.status().to_string();
+  const auto remote = engine.lookup(*peer, "memory", kEver);
+  ASSERT_TRUE(remote) << remote.status().to_string();
+  const Side side{engine, *peer, region, *remote};
+  std::atomic<std::size_t> acts{0};
+  std::random_device truly;
+  std::vector<std::thread> threads;
+  for (std::size_t number = 0; number < kThreads; ++number)
+    threads.emplace_back([&side, &acts, number, seed = truly()] {
+      std::mt19937_64 random(seed);
+      while (act(side, number, random)) ++acts;
+    });
+  const auto until = std::chrono::steady_clock::now() + kEver;
+  while (acts < 200 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_GE(acts, 200U);
+  kill();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(engine.drain(kEver));
+  EXPECT_EQ(engine.metrics().transfers_in_use, 0U);
+}
+
+constexpr std::size_t kPeers = 3;
+
 class Killed : public testing::TestWithParam<const char*> {};
 
 TEST_P(Killed, PeersLeaveNothingThatDoesNotEnd) {
-  constexpr std::size_t kPeers = 3;
   std::vector<std::unique_ptr<ChildProcess>> peers;  // forked before this process has threads
   std::vector<std::string> addresses;
   for (std::size_t i = 0; i < kPeers; ++i)
@@ -98,33 +126,31 @@ TEST_P(Killed, PeersLeaveNothingThatDoesNotEnd) {
   ASSERT_TRUE(engine) << engine.status().to_string();
   const auto region = place.in(*engine);
   ASSERT_TRUE(region) << region.status().to_string();
-  std::random_device truly;
-  for (std::size_t i = 0; i < kPeers; ++i) {
-    const auto peer = engine->connect(addresses[i], kEver);
-    ASSERT_TRUE(peer) << addresses[i] << ": " << peer.status().to_string();
-    const auto remote = engine->lookup(*peer, "memory", kEver);
-    ASSERT_TRUE(remote) << remote.status().to_string();
-    const Side side{*engine, *peer, *region, *remote};
-    std::atomic<std::size_t> acts{0};
-    std::vector<std::thread> threads;
-    for (std::size_t number = 0; number < kThreads; ++number)
-      threads.emplace_back([&side, &acts, number, seed = truly()] {
-        std::mt19937_64 random(seed);
-        while (act(side, number, random)) ++acts;
-      });
-    const auto until = std::chrono::steady_clock::now() + kEver;
-    while (acts < 200 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
-    EXPECT_GE(acts, 200U);
-    peers[i]->kill();
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_TRUE(engine->drain(kEver));
-    EXPECT_EQ(engine->metrics().transfers_in_use, 0U);
-  }
+  for (std::size_t i = 0; i < kPeers; ++i) lose_one(*engine, *region, addresses[i], [&] { peers[i]->kill(); });
   EXPECT_TRUE(engine->deregister(*region, kEver));
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, Killed, testing::Values("shm", "tcp", "fabric", "cuda"),
                          [](const auto& each) { return std::string(each.param); });
+
+TEST(KilledOnNics, PeersLeaveNothingThatDoesNotEnd) {
+  sys::SystemRuntime system;
+  Runtime runtime = system.runtime();
+  std::vector<std::unique_ptr<Mortal>> peers;
+  auto engine = open_on_nic(options_of("stays", "verbs"), "nic0", runtime);
+  ASSERT_TRUE(engine) << engine.status().to_string();
+  const auto region = engine->allocate(kThreads * kArea, Access::all);
+  ASSERT_TRUE(region) << region.status().to_string();
+  for (std::size_t i = 0; i < kPeers; ++i) {
+    auto peer = Mortal::open(options_of("dies", "verbs"));
+    ASSERT_TRUE(peer) << peer.status().to_string();
+    peers.push_back(std::move(*peer));
+    lose_one(*engine, *region, peers[i]->address(),
+             [&] { EXPECT_GE(peers[i]->die(), 2U) << "it listens, and has a connection"; });
+  }
+  EXPECT_TRUE(engine->deregister(*region, kEver));
+  engine->close();
+}
 
 }  // namespace
 }  // namespace fairway::threads

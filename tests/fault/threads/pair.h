@@ -15,6 +15,10 @@
 
 #include "memory.h"
 
+namespace fairway {
+struct Runtime;
+}
+
 namespace fairway::threads {
 
 inline constexpr Timeout kEver = std::chrono::seconds(20);  // no wait of a healthy engine takes so long
@@ -38,6 +42,9 @@ struct Tag {
   std::atomic<std::uint64_t> sent{0}, received{0};  // messages; written by who holds that lock
   std::uint64_t cancelled = 0;  // receives that may have taken a message with them; of who holds `receiving`
 };
+
+// An engine on a NIC that stands in for a real one.
+Result<Engine> open_on_nic(const EngineOptions& options, const char* nic, Runtime& runtime, bool short_path = true);
 
 // Two engines of this process that know each other, with memory for each thread, and what the threads count together.
 // It lives until the last thread lets go of it; its engines may be closed at any time.
