@@ -36,25 +36,32 @@ class Steps {
   std::thread thread_;  // uses what stands before it
 };
 
-// An engine on a NIC that stands in for a real one.
-Result<Engine> open_on_nic(const EngineOptions& options, const char* nic) {
-  static const auto library = support::nic::library();
+Runtime& system_runtime() {
   static sys::SystemRuntime system;
   static Runtime runtime = system.runtime();
-  return EngineAccess::open(options, runtime, [nic](transport::RegionTable& regions, Runtime& on) {
-    transport::VerbsOptions verbs;
-    verbs.rdma.devices = {nic};
-    verbs.library = library;
-    return support::alone(transport::open_verbs_transport(regions, on, verbs));
-  });
+  return runtime;
 }
 
 }  // namespace
+
+Result<Engine> open_on_nic(const EngineOptions& options, const char* nic, Runtime& runtime, bool short_path) {
+  static const auto library = support::nic::library();
+  return EngineAccess::open(
+      options, runtime,
+      [nic](transport::RegionTable& regions, Runtime& on) {
+        transport::VerbsOptions verbs;
+        verbs.rdma.devices = {nic};
+        verbs.library = library;
+        return support::alone(transport::open_verbs_transport(regions, on, verbs));
+      },
+      nullptr, nullptr, short_path);
+}
 
 Result<std::shared_ptr<Pair>> Pair::open(const std::string& transport, Progress progress) {
   auto pair = std::make_shared<Pair>();
   EngineOptions options;
   options.transports = {transport};
+  if (transport == "cuda") options.transports = {"shm", "cuda"};
   if (transport == "loopback") options.loopback = make_loopback();
   options.max_transfers = kTransfers;
   options.max_regions = 64;
@@ -62,12 +69,15 @@ Result<std::shared_ptr<Pair>> Pair::open(const std::string& transport, Progress 
   for (Side& side : pair->sides) {
     options.name = &side == &pair->sides[0] ? "first" : "second";
     options.progress = &side == &pair->sides[0] ? progress : Progress::threads;
-    auto engine =
-        transport == "verbs" ? open_on_nic(options, &side == &pair->sides[0] ? "nic0" : "nic1") : Engine::open(options);
+    auto engine = transport == "verbs"
+                      ? open_on_nic(options, &side == &pair->sides[0] ? "nic0" : "nic1", system_runtime())
+                      : Engine::open(options);
     if (!engine) return engine.status();
     side.engine = std::make_unique<Engine>(std::move(*engine));
-    side.memory.resize(kAreas * kArea + kThreads * kPlaces * kPlace);
-    auto region = side.engine->register_memory(side.memory.data(), side.memory.size(), Access::all);
+    if (transport == "cuda") side.gpu = &side == &pair->sides[0] ? 0 : 1;
+    side.owned = Memory(kAreas * kArea + kThreads * kPlaces * kPlace, side.gpu);
+    side.memory = side.owned.bytes();
+    auto region = side.engine->register_memory(side.owned.address(), side.memory.size(), Access::all);
     if (!region) return region.status();
     side.region = *region;
     if (Status status = side.engine->publish("memory", *region); !status) return status;

@@ -6,10 +6,18 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "fairway/engine.h"
+
+#include "memory.h"
+
+namespace fairway {
+struct Runtime;
+}
 
 namespace fairway::threads {
 
@@ -32,18 +40,25 @@ struct Told {
 struct Tag {
   std::mutex sending, receiving;
   std::atomic<std::uint64_t> sent{0}, received{0};  // messages; written by who holds that lock
+  std::uint64_t cancelled = 0;  // receives that may have taken a message with them; of who holds `receiving`
 };
+
+// An engine on a NIC that stands in for a real one.
+Result<Engine> open_on_nic(const EngineOptions& options, const char* nic, Runtime& runtime, bool short_path = true);
 
 // Two engines of this process that know each other, with memory for each thread, and what the threads count together.
 // It lives until the last thread lets go of it; its engines may be closed at any time.
 struct Pair {
   struct Side {
     std::unique_ptr<Engine> engine;
-    std::vector<std::byte> memory;
+    std::optional<int> gpu;  // whose memory it lends; empty: the host's
+    Memory owned;
+    std::span<std::byte> memory;  // the bytes of `owned`
     Region region;
     PeerId other;         // the other engine, here
     RemoteRegion remote;  // its memory
   };
+  // `transport`: "cuda" is shm and cuda, between memory of two GPUs.
   static Result<std::shared_ptr<Pair>> open(const std::string& transport, Progress progress);
 
   std::array<Side, 2> sides;

@@ -125,6 +125,12 @@ bool break_pair(std::uint64_t user) {
   return false;
 }
 
+void kill(const std::string& nic) {
+  const std::lock_guard lock(world().mutex);
+  for (const auto& [number, pair] : world().pairs)
+    if (nic == pair->pair.context->device->name) to_error(*pair);
+}
+
 void befall(const std::string& nic, int event) {
   const std::lock_guard lock(world().mutex);
   for (Open* each : world().opened) {

@@ -60,6 +60,8 @@ Counts& counts();
 std::shared_ptr<const transport::verbs::Library> library();
 // Breaks the queue pair with that user number. False: there is none.
 bool break_pair(std::uint64_t user);
+// None of that NIC's queue pairs hears anybody any more, as if the processes were killed that have it open.
+void kill(const std::string& nic);
 // Raises an asynchronous event of that NIC, at its first port, for everyone who has it open.
 void befall(const std::string& nic, int event);
 // Gives the NIC addresses of that network (the second number of the address), or none, and raises the event.
