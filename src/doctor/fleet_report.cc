@@ -33,6 +33,19 @@ std::string heading_of(const Fleet& fleet, std::span<const Node> nodes) {
   return out;
 }
 
+// The rules on measured rates check nothing on a node whose file has none, as of those of --save; empty: each has some.
+std::string unmeasured(std::span<const Node> nodes) {
+  std::string names;
+  std::size_t count = 0;
+  for (const auto& node : nodes) {
+    if (!node.found.measured.empty()) continue;
+    names += (count++ == 0 ? "" : ", ") + node.name;
+  }
+  if (count == 0) return {};
+  return fmt::format("no measured rates in the file of {}, so no rule on them checked anything there",
+                     count == nodes.size() ? fmt::format("any of the {} nodes", count) : names);
+}
+
 }  // namespace
 
 std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const render::TextStyle& style) {
@@ -77,6 +90,7 @@ std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const rende
     if (group.size() == 1 && fleet.compared > 0)
       out += fmt::format("\n{}: no other node has the same GPUs and NICs, so it was not compared\n", group.front());
   }
+  if (const auto without = unmeasured(nodes); !without.empty()) out += "\n" + without + "\n";
   return out;
 }
 
@@ -94,6 +108,7 @@ Result<std::string> json_of(const Fleet& fleet, std::span<const Node> nodes) {
     if (!report) return report.status();
     Json one;
     one["name"] = node.name;
+    one["measured_rates"] = node.found.measured.size();
     one["report"] = Json::parse(*report);
     all.push_back(std::move(one));
   }
@@ -149,6 +164,8 @@ std::string html_of(const Fleet& fleet, std::span<const Node> nodes) {
   if (!fleet.undecided.empty()) body += "<h2>No majority</h2>\n<ul>\n";
   for (const auto& one : fleet.undecided) body += fmt::format("<li>{}</li>\n", render::escape(one));
   if (!fleet.undecided.empty()) body += "</ul>\n";
+  if (const auto without = unmeasured(nodes); !without.empty())
+    body += fmt::format("<p>{}</p>\n", render::escape(without));
   for (const auto& node : nodes) {
     if (node.report.findings.empty()) continue;
     body += fmt::format("<h2>{}</h2>\n{}", render::escape(node.name), findings_of(node.report));

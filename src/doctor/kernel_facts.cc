@@ -17,7 +17,6 @@ using topology::list_directory;
 using topology::read_file;
 
 constexpr std::size_t kMaxEntries = 65536;
-constexpr std::size_t kMaxLog = 16U << 20;
 
 // One small file as a fact.
 void take(const std::string& path, const std::string& shown, const std::string& name, Facts& facts) {
@@ -152,9 +151,6 @@ void read_kernel_facts(const std::string& root, const topology::Machine& machine
   read_huge_pages(root, facts);
   read_cpus(root, facts);
   read_interfaces(root, machine, facts);
-  if (root.empty()) return;
-  // A recorded root may hold the log.
-  if (const auto log = read_file(root + "/var/log/dmesg", kMaxLog)) read_pasted(*log, "/var/log/dmesg", machine, facts);
 }
 
 }  // namespace fairway::doctor

@@ -112,6 +112,18 @@ void name_sources(const topology::Evidence& evidence, Case& found) {
   }
 }
 
+// The kernel's log below a root, whole or by name not at all; false: it gave nothing.
+bool read_log(const std::string& root, Case& found) {
+  const std::string file = "/var/log/dmesg";
+  const auto log = topology::read_file(root + file, kMaxCaseBytes);
+  if (log) return read_pasted(*log, file, found.machine, found.facts);
+  if (log.status().code() == ErrorCode::out_of_range)
+    found.read.push_back({file, "kernel log", ReadState::cut,
+                          fmt::format("it is larger than {} MiB, so all of it is left out: keep its end (tail -c 30M)",
+                                      kMaxCaseBytes >> 20U)});
+  return false;
+}
+
 void read_outputs(topology::Evidence& evidence, Case& found) {
   found.host = evidence.host;
   const Gathered to{found.machine, found.facts, found.measured};
@@ -136,8 +148,7 @@ Result<Case> look_around(const std::map<std::string, std::string>& environment) 
   read_link_facts(found.machine, found.facts);
   found.read = sources_of(found);
   // The log is a device, which needs root or an open kernel.dmesg_restrict; it is not worth a blocking read.
-  const auto log = topology::read_file("/var/log/dmesg", kMaxCaseBytes);
-  if (!log || !read_pasted(*log, "/var/log/dmesg", found.machine, found.facts)) {
+  if (!read_log("", found)) {
     found.facts.miss("kernel.log", "run `dmesg > dmesg.txt` as root and give its folder with --from, or look yourself");
   }
   read_environment(environment, "environment", found.machine, found.facts);
@@ -160,6 +171,7 @@ Result<Case> read_case(const std::string& path) {
   found.machine = std::move(evidence->machine);
   if (folder && (topology::is_directory(path + "/sys") || topology::is_directory(path + "/proc"))) {
     read_kernel_facts(path, found.machine, found.facts);
+    read_log(path, found);
     found.read.push_back({"proc/", "captured /proc and settings of /sys", ReadState::read,
                           topology::text::count(found.facts.all().size(), "fact")});
     read_pci_facts(path, found.machine, found.facts);

@@ -143,6 +143,8 @@ std::vector<Output> cut_outputs(std::string_view content, const std::string& fil
 OutputKind kind_of_line(std::string_view line);
 // The same of lines that other outputs may have too: they count where no known output is at hand.
 OutputKind weak_kind_of_line(std::string_view line);
+// "NAME=value", whatever the value says; not the kernel's command line.
+bool is_assignment(std::string_view line);
 // Whether a line that no output is known by may be part of one of this kind; the line is not blank.
 bool may_hold(OutputKind kind, std::string_view line, bool after_blank);
 // Of a text that stands by itself: XML and JSON.

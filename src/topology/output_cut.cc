@@ -290,6 +290,8 @@ class Cutter {
   void take_words(std::size_t i, std::string_view line, std::string_view trimmed, bool after_blank) {
     said_ = fence_said_ = true;
     const auto now = current_ ? outputs_[*current_].kind : Kind::unknown;
+    // The value of a variable may hold the words of any output.
+    if (now == Kind::environment && !after_blank && is_assignment(trimmed)) return append(*current_, i);
     auto kind = belongs_by_indent(now, line, trimmed) ? Kind::unknown : kind_of_line(line);
     // What a program that measures logs through UCX is its own.
     if (kind == Kind::ucx_log && is_measurement(now)) kind = Kind::unknown;

@@ -409,6 +409,10 @@ OutputKind weak_kind_of_line(std::string_view line) {
   return OutputKind::unknown;
 }
 
+bool is_assignment(std::string_view line) {
+  return is_variable_of(line, true) && !is_cmdline(line);
+}
+
 OutputKind kind_of_document(std::string_view content) {
   const auto head = text::trim(content.substr(0, 64 * 1024));
   if (head.starts_with('{')) {

@@ -9,8 +9,7 @@
 namespace fairway::topology {
 namespace {
 
-constexpr std::uint32_t kMaxGids = 1024;
-constexpr std::uint32_t kMaxPkeys = 1024;
+constexpr LimitOf kPkeyLimit{"partition keys of a port", 1024};
 
 // "4: ACTIVE" -> "ACTIVE"
 std::optional<std::string> after_colon(const std::optional<std::string>& content) {
@@ -23,20 +22,24 @@ bool all_zero(std::string_view gid) {
   return gid.find_first_not_of("0:") == gid.npos;
 }
 
-void read_counters(FileTree& tree, const std::string& directory, std::vector<Counter>& counters) {
+void read_counters(FileTree& tree, Machine& machine, const std::string& directory, std::vector<Counter>& counters) {
   for (const auto& name : tree.list(directory)) {
-    if (counters.size() >= 512) return;
+    if (counters.size() >= kCounterLimit.most) return leave_out(machine, kCounterLimit);
     const auto value = tree.number(directory + "/" + name);
     // `lifespan` is how often the driver refreshes the others.
     if (value && name != "lifespan") counters.push_back({text::quote(name), *value, Source::sysfs});
   }
 }
 
-void read_gids(FileTree& tree, const std::string& base, RdmaPort& port) {
+void read_gids(FileTree& tree, Machine& machine, const std::string& base, RdmaPort& port) {
   const bool ethernet = port.link_layer.value_or("") == "Ethernet";
-  for (std::uint32_t i = 0; i < kMaxGids; ++i) {
+  for (std::uint32_t i = 0;; ++i) {
     const auto index = std::to_string(i);
     const auto path = base + "/gids/" + index;
+    if (i == kGidLimit.most) {
+      if (exists(path)) leave_out(machine, kGidLimit);
+      return;
+    }
     const auto gid = tree.text(path);
     if (!gid) {
       if (!exists(path)) return;
@@ -57,9 +60,13 @@ void read_gids(FileTree& tree, const std::string& base, RdmaPort& port) {
   }
 }
 
-void read_pkeys(FileTree& tree, const std::string& base, RdmaPort& port) {
+void read_pkeys(FileTree& tree, Machine& machine, const std::string& base, RdmaPort& port) {
   std::vector<std::uint32_t> keys;
-  for (std::uint32_t i = 0; i < kMaxPkeys; ++i) {
+  for (std::uint32_t i = 0;; ++i) {
+    if (i == kPkeyLimit.most) {
+      if (exists(base + "/pkeys/" + std::to_string(i))) leave_out(machine, kPkeyLimit);
+      break;
+    }
     const auto key = tree.hex(base + "/pkeys/" + std::to_string(i));
     if (!key) break;
     if (*key != 0) keys.push_back(*key);
@@ -67,7 +74,7 @@ void read_pkeys(FileTree& tree, const std::string& base, RdmaPort& port) {
   if (!keys.empty()) port.pkeys.set(std::move(keys), Source::sysfs);
 }
 
-RdmaPort read_port(FileTree& tree, const std::string& base, std::uint32_t number) {
+RdmaPort read_port(FileTree& tree, Machine& machine, const std::string& base, std::uint32_t number) {
   RdmaPort port;
   port.number = number;
   if (const auto layer = tree.text(base + "/link_layer")) port.link_layer.set(text::quote(*layer), Source::sysfs);
@@ -83,10 +90,10 @@ RdmaPort read_port(FileTree& tree, const std::string& base, std::uint32_t number
   tree.fill_hex(port.lid, base + "/lid");
   tree.fill_hex(port.sm_lid, base + "/sm_lid");
   tree.fill(port.lmc, base + "/lid_mask_count");
-  read_gids(tree, base, port);
-  read_pkeys(tree, base, port);
-  read_counters(tree, base + "/counters", port.counters);
-  read_counters(tree, base + "/hw_counters", port.hw_counters);
+  read_gids(tree, machine, base, port);
+  read_pkeys(tree, machine, base, port);
+  read_counters(tree, machine, base + "/counters", port.counters);
+  read_counters(tree, machine, base + "/hw_counters", port.hw_counters);
   for (const auto& gid : port.gids) {
     if (gid.interface && !port.interface) port.interface = gid.interface;
   }
@@ -131,7 +138,7 @@ void read_device(FileTree& tree, Machine& machine, const std::string& directory,
   for (const auto& entry : ports) {
     const auto number = text::to_u32(entry);
     if (!number || *number == 0 || *number > 255) continue;
-    auto port = read_port(tree, base + "/ports/" + entry, *number);
+    auto port = read_port(tree, machine, base + "/ports/" + entry, *number);
     if (parent && !port.interface) port.interface.set(text::quote(*parent), Source::sysfs);
     join_interface(tree, machine, base, port);
     device.ports.push_back(std::move(port));
@@ -165,8 +172,8 @@ std::vector<Counter> read_port_counters(const std::string& sys, const std::strin
   FileTree tree(sys, "", notes);
   const auto base = fmt::format("{}/class/infiniband/{}/ports/{}", sys, device, port);
   std::vector<Counter> counters;
-  read_counters(tree, base + "/counters", counters);
-  read_counters(tree, base + "/hw_counters", counters);
+  read_counters(tree, notes, base + "/counters", counters);
+  read_counters(tree, notes, base + "/hw_counters", counters);
   return counters;
 }
 

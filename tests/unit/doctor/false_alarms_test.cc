@@ -1,8 +1,11 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "doctor/cost.h"
 #include "doctor/fleet.h"
 #include "server.h"
+#include "topology/pci_ids.h"
 
 // What healthy machines look like that were called sick, and the faults that were passed over.
 namespace fairway::doctor::testing {
@@ -286,6 +289,63 @@ TEST(DoctorFixes, AResetNamesTheBus) {
   const auto report = run(server);
   ASSERT_TRUE(has(report, "gpu-memory"));
   EXPECT_NE(find(report, "gpu-memory")->fix.front().find(bus_of_gpu(server, 4)), std::string::npos);
+}
+
+TEST(DoctorBonds, WhatALegDropsIsItsBonds) {
+  auto server = healthy_with_bonds();
+  const auto not_checked = [&server] {
+    const auto report = run(server);
+    return std::any_of(report.not_looked.begin(), report.not_looked.end(),
+                       [](const auto& one) { return one.rule == "nic-discards"; });
+  };
+  EXPECT_TRUE(not_checked()) << "no statistics of the second legs";
+  for (int i = 0; i < 4; ++i) set(server, "net.eth" + std::to_string(i) + "b.stat.rx_discards_phy", "0");
+  EXPECT_FALSE(not_checked()) << "a bond has none of its own";
+  EXPECT_FALSE(has(run(server), "nic-discards"));
+  set(server, "net.eth2b.stat.rx_discards_phy", "12000");
+  const auto report = run(server);
+  const auto* dropped = find(report, "nic-discards");
+  ASSERT_NE(dropped, nullptr);
+  ASSERT_FALSE(dropped->devices.empty());
+  EXPECT_EQ(dropped->devices.front(), (topology::NodeRef{topology::NodeKind::nic, 2}));
+}
+
+TEST(DoctorBonds, PfcIsSetOnTheLegsByTheirVendorsCommand) {
+  const auto fixes = [](std::uint32_t vendor) {
+    auto server = healthy_with_bonds();
+    pci_of_nic(server, 0).vendor_id.set(vendor, kSource);
+    port(server, 0).hw_counters = {{"local_ack_timeout_err", 100000, kSource}};
+    std::string out;
+    const auto report = run(server);
+    const auto* finding = find(report, "congestion");
+    if (finding == nullptr) return out;
+    for (const auto& fix : finding->fix) out += fix + "\n";
+    return out;
+  };
+  const auto mellanox = fixes(topology::kVendorMellanox);
+  EXPECT_NE(mellanox.find("mlnx_qos -i eth0 "), mellanox.npos) << mellanox;
+  EXPECT_NE(mellanox.find("mlnx_qos -i eth0b "), mellanox.npos) << mellanox;
+  const auto broadcom = fixes(0x14e4);
+  EXPECT_NE(broadcom.find("dcb pfc set dev eth0b "), broadcom.npos) << broadcom;
+  EXPECT_EQ(broadcom.find("mlnx_qos"), broadcom.npos) << broadcom;
+  for (const auto& all : {mellanox, broadcom}) EXPECT_EQ(all.find("bond0"), all.npos) << all;
+}
+
+// --- cards
+
+TEST(DoctorCards, TheBridgesOfAnIdleAmdCardRestWithIt) {
+  const auto behind = [](std::uint32_t vendor) {
+    auto server = healthy();
+    set(server, "gpu.0.load", "no");
+    auto& machine = server.now.machine;
+    const auto gpu = machine.gpus[0].pci;
+    const auto upstream = machine.pci[machine.pci[gpu.index].parent.index].parent;
+    machine.pci[upstream.index].vendor_id.set(vendor, kSource);
+    machine.pci[upstream.index].link.speed_gts.value = 2.5;
+    return level_of(run(server), "pcie-speed");
+  };
+  EXPECT_EQ(behind(topology::kVendorAmd), Level::note);
+  EXPECT_EQ(behind(0x1000), Level::warning) << "a switch of the board";
 }
 
 // --- fleets

@@ -107,5 +107,23 @@ TEST(DoctorFleet, WhereNothingWasComparedItSaysSo) {
   EXPECT_EQ(exit_code(fleet, nodes), 1) << "what was not compared is not equal";
 }
 
+TEST(DoctorFleet, NodesWithoutMeasuredRatesAreNamed) {
+  auto nodes = four_nodes();
+  examine_all(nodes);
+  const auto fleet = compare_fleet(nodes);
+  const std::string of_all = "no measured rates in the file of any of the 4 nodes";
+  EXPECT_NE(text_of(fleet, nodes, {}).find(of_all), std::string::npos) << text_of(fleet, nodes, {});
+  EXPECT_NE(html_of(fleet, nodes).find(of_all), std::string::npos);
+  for (const int i : {0, 2}) nodes[i].found.measured.push_back(row(healthy(), 0, 0, 390));
+  const std::string of_two = "no measured rates in the file of node1, node3, so";
+  EXPECT_NE(text_of(fleet, nodes, {}).find(of_two), std::string::npos) << text_of(fleet, nodes, {});
+  const auto json = json_of(fleet, nodes);
+  ASSERT_TRUE(json) << json.status().message();
+  EXPECT_NE(json->find("\"measured_rates\": 1"), std::string::npos);
+  EXPECT_NE(json->find("\"measured_rates\": 0"), std::string::npos);
+  for (auto& node : nodes) node.found.measured.push_back(row(healthy(), 0, 0, 390));
+  EXPECT_EQ(text_of(fleet, nodes, {}).find("no measured rates"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing

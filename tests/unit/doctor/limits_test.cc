@@ -73,6 +73,41 @@ TEST(DoctorLimits, HostsThatAreLeftOutAreNamedAndNoOthers) {
   EXPECT_EQ(evidence->outputs.size(), 1U);
 }
 
+TEST(DoctorLimits, WhatACapturedPortHasMoreOfIsNamed) {
+  const Folder folder;
+  const auto port = folder.path() + "/sys/class/infiniband/mlx5_0/ports/1";
+  for (const char* list : {"gids", "pkeys", "hw_counters"}) {
+    std::filesystem::create_directories(port + "/" + list);
+    for (int i = 0; i < 1024; ++i) std::ofstream(fmt::format("{}/{}/{}", port, list, i)) << "32767\n";
+  }
+  auto report = report_of(folder.path());
+  for (const char* what : {"GIDs of a port", "partition keys of a port", "counters of a port"})
+    EXPECT_FALSE(says(report, what)) << what;
+  for (const char* list : {"gids", "pkeys", "hw_counters"})
+    std::ofstream(fmt::format("{}/{}/1024", port, list)) << "32767\n";
+  report = report_of(folder.path());
+  for (const char* what : {"GIDs of a port", "partition keys of a port", "counters of a port"})
+    EXPECT_TRUE(says(report, fmt::format("{}: there are more than 1024", what))) << what;
+  EXPECT_FALSE(report.verdict.whole);
+}
+
+TEST(DoctorLimits, AKernelLogThatIsTooLargeIsNamed) {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path() + "/sys/class/infiniband/mlx5_0/ports/1");
+  std::filesystem::create_directories(folder.path() + "/var/log");
+  const auto log =
+      folder.write("var/log/dmesg", "[    1.0] NVRM: Xid (PCI:0000:81:00): 79, GPU has fallen off the bus.\n");
+  std::filesystem::resize_file(log, 34U << 20);
+  const auto report = report_of(folder.path());
+  const auto& text = text_named(report, "/var/log/dmesg");
+  EXPECT_EQ(text.state, topology::ReadState::cut);
+  EXPECT_NE(text.gave.find("larger than 33 MiB"), text.gave.npos) << text.gave;
+  EXPECT_FALSE(report.verdict.whole);
+  const auto json = json_of(topology::Machine{}, report);
+  ASSERT_TRUE(json) << json.status().message();
+  EXPECT_NE(json->find("larger than 33 MiB"), json->npos);
+}
+
 TEST(DoctorLimits, FactsThatAreLeftOutAreCounted) {
   Facts facts;
   for (int i = 0; i < 200003; ++i) facts.set(std::to_string(i), "1", "a.txt:1");

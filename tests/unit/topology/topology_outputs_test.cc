@@ -195,6 +195,20 @@ TEST(Outputs, LinesOfLogsAreTakenFromBetweenOthers) {
   EXPECT_EQ(outputs[1].numbers, (std::vector<std::uint32_t>{2, 4}));
 }
 
+TEST(Outputs, AVariablesValueIsNoOutputWhateverItSays) {
+  const std::string paste =
+      "PATH=/usr/bin\nNCCL_DEBUG=INFO\nTITLE=Send BW Test\nNOTE=ip: command not found\nPS=node kernel: NVRM: Xid "
+      "(PCI:0)\n"
+      "RAILS=mlx5_0 port 1 ==> eth0 (Up)\nexport FILES=/sys/class/net/eth0/mtu:9000\n";
+  const auto outputs = cut_outputs(paste, "paste.txt");
+  ASSERT_EQ(outputs.size(), 1U) << to_string(outputs.at(1).kind);
+  EXPECT_EQ(outputs.front().kind, OutputKind::environment);
+  EXPECT_EQ(outputs.front().numbers.size(), 7U);
+  const auto with_options = cut_outputs("PATH=/usr/bin\nBOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=pt\n", "paste.txt");
+  ASSERT_EQ(with_options.size(), 2U);
+  EXPECT_EQ(with_options.back().kind, OutputKind::cmdline);
+}
+
 TEST(Outputs, WhatIsNotUnderstoodFailedOrEmptyIsSaid) {
   const auto state_of = [](const std::string& text) { return cut_outputs(text, "t").front(); };
   EXPECT_EQ(state_of("").state, ReadState::empty);
