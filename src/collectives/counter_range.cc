@@ -1,44 +1,15 @@
 #include "collectives/counter_range.h"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
 #include <fmt/format.h>
 
 namespace fairway::collectives {
-namespace {
-
-// Of this process: an engine is known by its address, at which it stays while communicators use it.
-struct Taken {
-  struct Range {
-    std::uint64_t end = 0;
-    std::string name;
-  };
-  std::mutex mutex;  // guards the map
-  std::map<std::pair<const Engine*, std::uint64_t>, Range> ranges;
-
-  // The range of that engine that has some of these counters; the end: none has.
-  auto find(const Engine* engine, std::uint64_t first, std::uint64_t end) {
-    auto found = ranges.lower_bound({engine, end});  // behind the last one that begins before `end`
-    if (found == ranges.begin()) return ranges.end();
-    --found;
-    return found->first.first == engine && found->second.end > first ? found : ranges.end();
-  }
-};
-
-// For the process's life: a communicator may be a static object, and end after others.
-Taken& taken() {
-  static Taken* const all = new Taken;
-  return *all;
-}
-
-}  // namespace
 
 Result<CounterRange> CounterRange::take(const Engine& engine, const std::string& name, std::uint64_t first,
                                         std::uint32_t count, bool exactly) {
-  Taken& all = taken();
-  const std::lock_guard lock(all.mutex);
+  std::shared_ptr<CounterRanges> ranges = counter_ranges_of(engine);
+  if (ranges == nullptr) return Status(ErrorCode::closed, "the engine was moved from");
   const std::uint64_t limit = exactly ? std::uint64_t{1} << 32 : kEnd;
   std::uint64_t at = first;
   for (bool from_begin = false;;) {
@@ -52,24 +23,19 @@ Result<CounterRange> CounterRange::take(const Engine& engine, const std::string&
       at = kBegin;
       continue;
     }
-    const auto found = all.find(&engine, at, at + count);
-    if (found == all.ranges.end()) break;
+    const auto other = ranges->take(at, at + count, fmt::format("the communicator \"{}\"", name));
+    if (!other) break;
     if (exactly)
       return Status(ErrorCode::already_exists,
-                    fmt::format("first_immediate: of the counters {} to {} the communicator \"{}\" has those from {} "
-                                "to {}: choose others",
-                                at, at + count - 1, found->second.name, found->first.second, found->second.end - 1));
-    at = found->second.end;
+                    fmt::format("first_immediate: of the counters {} to {} {} has those from {} to {}: choose others",
+                                at, at + count - 1, other->owner, other->first, other->end - 1));
+    at = other->end;
   }
-  all.ranges.emplace(std::pair{&engine, at}, Taken::Range{at + count, name});
-  return CounterRange(engine, static_cast<std::uint32_t>(at), count);
+  return CounterRange(std::move(ranges), static_cast<std::uint32_t>(at), count);
 }
 
 CounterRange::~CounterRange() {
-  if (engine_ == nullptr) return;
-  Taken& all = taken();
-  const std::lock_guard lock(all.mutex);
-  all.ranges.erase({engine_, first_});
+  if (ranges_ != nullptr) ranges_->give_back(first_);
 }
 
 }  // namespace fairway::collectives

@@ -1,22 +1,25 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "fairway/engine.h"
 
+#include "core/counter_ranges.h"
+
 namespace fairway::collectives {
 
-// Counters of an engine that one communicator of this process uses, and no other that lives. A resource; any thread.
+// Counters of an engine that one communicator of this process uses, and no other that lives, nor a counter space of the
+// user's. A resource; any thread.
 class CounterRange {
  public:
-  // So many from `first` on. Where another communicator has some of these: those behind it; `exactly`: already_exists,
-  // which names it.
+  // So many from `first` on. Where somebody else has some of these: those behind; `exactly`: already_exists, which
+  // says who.
   static Result<CounterRange> take(const Engine& engine, const std::string& name, std::uint64_t first,
                                    std::uint32_t count, bool exactly);
-  CounterRange(CounterRange&& other) noexcept
-      : engine_(std::exchange(other.engine_, nullptr)), first_(other.first_), count_(other.count_) {}
+  CounterRange(CounterRange&&) noexcept = default;
   CounterRange& operator=(CounterRange&&) = delete;
   ~CounterRange();
 
@@ -28,10 +31,10 @@ class CounterRange {
   static constexpr std::uint32_t kBegin = 0x40000000, kEnd = 0x80000000;
 
  private:
-  CounterRange(const Engine& engine, std::uint32_t first, std::uint32_t count)
-      : engine_(&engine), first_(first), count_(count) {}
+  CounterRange(std::shared_ptr<CounterRanges> ranges, std::uint32_t first, std::uint32_t count)
+      : ranges_(std::move(ranges)), first_(first), count_(count) {}
 
-  const Engine* engine_;
+  std::shared_ptr<CounterRanges> ranges_;  // null: it was moved from
   std::uint32_t first_, count_;
 };
 

@@ -158,6 +158,13 @@ Result<Engine> EngineAccess::open(const EngineOptions& options, bool short_path)
       std::move(*machine), owned, short_path);
 }
 
+std::shared_ptr<CounterRanges> EngineAccess::counter_ranges(const Engine& engine) {
+  return engine.state_ == nullptr ? nullptr : engine.state_->arrivals.ranges();
+}
+std::shared_ptr<CounterRanges> counter_ranges_of(const Engine& engine) {
+  return EngineAccess::counter_ranges(engine);
+}
+
 engine::Worker& EngineAccess::worker(Engine& engine, std::size_t index) {
   return engine.state_->workers[index];
 }

@@ -6,6 +6,7 @@
 
 #include "fairway/engine.h"
 
+#include "core/counter_ranges.h"
 #include "core/runtime.h"
 #include "engine/machine_discovery.h"
 #include "transport/region_table.h"
@@ -32,6 +33,7 @@ struct EngineAccess {
                              bool short_path = true);
   // Engine::open, where tests turn the short path off.
   static Result<Engine> open(const EngineOptions& options, bool short_path);
+  static std::shared_ptr<CounterRanges> counter_ranges(const Engine& engine);  // null: it was moved from
   // For tests of what another thread might post there.
   static engine::Worker& worker(Engine& engine, std::size_t index);
 };

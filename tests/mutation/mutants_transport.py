@@ -130,4 +130,8 @@ MUTANTS = [
            "tcp_test@TcpLane.TheStream*"),
     Mutant("a ring is full where its positions wrap around", "src/transport/host/ring.cc",
            "next_ - freed_ <= kCells - cells", "next_ <= freed_ + kCells - cells", "unit_host@Ring.EachRecord*"),
+    Mutant("an export that takes long holds up those who copy", "src/transport/cuda/exporter.cc",
+           "  if (Status status = make(*mappings, made); !status) return status;\n",
+           "  if (const std::lock_guard lock(mutex_); true)\n"
+           "    if (Status status = make(*mappings, made); !status) return status;\n", "unit_cuda@Lending.*"),
 ]

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -32,6 +33,8 @@ class Arrivals {
   Status release_counters(CounterSpaceId id);
   std::size_t poll(CounterSpaceId id, std::span<Notification> notifications);
   Status wait(CounterSpaceId id, Timeout timeout);
+
+  [[nodiscard]] const std::shared_ptr<CounterRanges>& ranges() const { return spaces_.ranges(); }
 
   // For workers, and for who gives them a peer.
   NotificationQueue& notifications() { return notifications_; }

@@ -15,6 +15,7 @@ constexpr std::uint32_t kFirst = 0x2000'0000, kEnd = 0x4000'0000;
 // Of those above, communicators take what they need (collectives/counter_range.h), and read no space's counters.
 constexpr std::uint32_t kCommunicatorsEnd = 0x8000'0000;
 constexpr std::uint64_t kImmediates = std::uint64_t{1} << 32;
+constexpr const char* kOwner = "a counter space of this engine";
 
 std::string words(std::uint64_t first, std::uint64_t last) {
   return std::to_string(first) + " to " + std::to_string(last);
@@ -40,21 +41,33 @@ Result<CounterSpace> CounterSpaces::make(std::uint32_t count, std::optional<std:
     return Status(ErrorCode::invalid_argument,
                   "immediates have 32 bits: " + words(*given, *given + std::uint64_t{count} - 1) + " are beyond them");
   const std::lock_guard lock(mutex_);
-  if (given) {
-    const std::uint64_t last = *given + std::uint64_t{count} - 1;
-    if (*given < kCommunicatorsEnd && last >= kEnd)
-      return Status(ErrorCode::already_exists, "immediates " + words(*given, last) +
-                                                   " overlap those of communicators, " +
-                                                   words(kEnd, kCommunicatorsEnd - std::uint64_t{1}) +
-                                                   ": choose others, or let make_counters() choose");
-    if (const Space* const other = overlaps(*given, last))
-      return Status(ErrorCode::already_exists,
-                    "immediates " + words(*given, last) + " overlap a counter space of this engine, " +
-                        words(other->first(), other->first() + std::uint64_t{other->count_} - 1));
-    if (const auto counted = others.any_in(*given, static_cast<std::uint32_t>(last)))
-      return Status(ErrorCode::already_exists, "counter " + std::to_string(*counted) + " of the range " +
-                                                   words(*given, last) + " has counted for others before");
+  if (given)
+    if (Status refused = take_given(*given, count, others); !refused) return refused;
+  Result<CounterSpace> made = make_taken(count, given, others);
+  if (!made && given) ranges_->give_back(*given);
+  return made;
+}
+
+Status CounterSpaces::take_given(std::uint32_t first, std::uint32_t count, const CounterTable& others) {
+  const std::uint64_t last = first + std::uint64_t{count} - 1;
+  const auto overlap = [&](const std::string& owner, std::uint64_t from, std::uint64_t to) {
+    return Status(ErrorCode::already_exists, "immediates " + words(first, last) + " overlap " + owner + ", " +
+                                                 words(from, to) + ": choose others, or let make_counters() choose");
+  };
+  if (first < kCommunicatorsEnd && last >= kEnd)
+    return overlap("those of communicators", kEnd, kCommunicatorsEnd - std::uint64_t{1});
+  if (const auto other = ranges_->take(first, last + 1, kOwner))
+    return overlap(other->owner, other->first, other->end - 1);
+  if (const auto counted = others.any_in(first, static_cast<std::uint32_t>(last))) {
+    ranges_->give_back(first);
+    return Status(ErrorCode::already_exists, "counter " + std::to_string(*counted) + " of the range " +
+                                                 words(first, last) + " has counted for others before");
   }
+  return {};
+}
+
+Result<CounterSpace> CounterSpaces::make_taken(std::uint32_t count, std::optional<std::uint32_t> given,
+                                               const CounterTable& others) {
   const auto unused =
       std::find_if(&spaces_[0], &spaces_[kMost], [](const Space& s) { return s.stage_ == Space::Stage::free; });
   if (unused == &spaces_[kMost])
@@ -65,7 +78,7 @@ Result<CounterSpace> CounterSpaces::make(std::uint32_t count, std::optional<std:
     return Status(ErrorCode::resource_exhausted, "there is no room for " + std::to_string(count) +
                                                      " more counters: raise EngineOptions::max_counters, which is " +
                                                      std::to_string(counters_));
-  const std::optional<std::uint32_t> first = given ? given : first_free(count, others);
+  const std::optional<std::uint32_t> first = given ? given : take_free(count, others);
   if (!first) return Status(ErrorCode::resource_exhausted, "no range of so many immediates is free");
   if (notifications_ == nullptr) notifications_ = std::make_unique<SlotPool<Notification>>(events_);
   Space& space = *unused;
@@ -88,7 +101,9 @@ Result<CounterSpaces::Space*> CounterSpaces::retire(CounterSpaceId id) {
     return Status(ErrorCode::not_found,
                   "no such counter space, or it was released: name one that make_counters() gave");
   space->events_->while_nobody_pops([&] { space->generation_.store(id.generation + 1, std::memory_order_release); });
+  const std::uint32_t first = space->first();
   space->range_.store(Space::kNothing, std::memory_order_release);
+  ranges_->give_back(first);
   space->stage_ = Space::Stage::retired;
   return space;
 }
@@ -114,16 +129,8 @@ std::optional<std::uint32_t> CounterSpaces::room_for(std::uint32_t count) const 
   return at + count <= counters_ ? std::optional(static_cast<std::uint32_t>(at)) : std::nullopt;
 }
 
-const CounterSpaces::Space* CounterSpaces::overlaps(std::uint64_t first, std::uint64_t last) const {
-  for (std::uint32_t i = 0; i < kMost; ++i) {
-    const Space& s = spaces_[i];
-    if (s.stage_ == Space::Stage::used && s.first() <= last && s.first() + std::uint64_t{s.count_} > first) return &s;
-  }
-  return nullptr;
-}
-
 // Those that were given last come again last: what is still on its way to a space that was released reaches no other.
-std::optional<std::uint32_t> CounterSpaces::first_free(std::uint32_t count, const CounterTable& others) {
+std::optional<std::uint32_t> CounterSpaces::take_free(std::uint32_t count, const CounterTable& others) {
   std::uint64_t at = next_first_;
   for (bool again = false;;) {
     const std::uint64_t last = at + count - 1;
@@ -133,13 +140,16 @@ std::optional<std::uint32_t> CounterSpaces::first_free(std::uint32_t count, cons
       at = kFirst;
       continue;
     }
-    const Space* const other = overlaps(at, last);
-    const auto counted = others.any_in(static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(last));
-    if (other == nullptr && !counted) {
-      next_first_ = static_cast<std::uint32_t>(last + 1);
-      return static_cast<std::uint32_t>(at);
+    if (const auto counted = others.any_in(static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(last))) {
+      at = std::uint64_t{*counted} + 1;
+      continue;
     }
-    at = other != nullptr ? other->first() + std::uint64_t{other->count_} : std::uint64_t{*counted} + 1;
+    if (const auto other = ranges_->take(at, last + 1, kOwner)) {
+      at = other->end;
+      continue;
+    }
+    next_first_ = static_cast<std::uint32_t>(last + 1);
+    return static_cast<std::uint32_t>(at);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "fairway/engine.h"
 
+#include "core/counter_ranges.h"
 #include "core/slot_pool.h"
 #include "engine/polled_queue.h"
 
@@ -39,6 +40,8 @@ class CounterSpaces {
     return used_.load(std::memory_order_acquire) == 0 ? nullptr : search(immediate);
   }
   [[nodiscard]] Space* find(CounterSpaceId id) const;  // null: there is none of that id
+  // Communicators take some, too.
+  [[nodiscard]] const std::shared_ptr<CounterRanges>& ranges() const { return ranges_; }
   [[nodiscard]] std::uint64_t read(const Space& space, std::uint32_t immediate) const;
   bool pop(Space& space, CounterSpaceId id, Notification& out);
   bool pop_left(Space& space, Notification& out);  // of one that was retired
@@ -50,13 +53,16 @@ class CounterSpaces {
 
  private:
   [[nodiscard]] Space* search(std::uint32_t immediate) const;
-  [[nodiscard]] std::optional<std::uint32_t> room_for(std::uint32_t count) const;      // where in counts_
-  [[nodiscard]] const Space* overlaps(std::uint64_t first, std::uint64_t last) const;  // null: none
-  [[nodiscard]] std::optional<std::uint32_t> first_free(std::uint32_t count, const CounterTable& others);
+  [[nodiscard]] std::optional<std::uint32_t> room_for(std::uint32_t count) const;  // where in counts_
+  Status take_given(std::uint32_t first, std::uint32_t count, const CounterTable& others);
+  std::optional<std::uint32_t> take_free(std::uint32_t count, const CounterTable& others);  // where; none: none is free
+  // With `given`, which is taken: there.
+  Result<CounterSpace> make_taken(std::uint32_t count, std::optional<std::uint32_t> given, const CounterTable& others);
   void take(std::uint32_t slot, Notification& out);
 
   const std::uint32_t counters_, events_;
   std::atomic<std::uint32_t> used_{0};
+  const std::shared_ptr<CounterRanges> ranges_ = std::make_shared<CounterRanges>();
   const std::unique_ptr<Space[]> spaces_;
   const StdAtomics::Zeroed<std::atomic<std::uint64_t>> counts_;
   std::unique_ptr<SlotPool<Notification>> notifications_;  // from the first space on

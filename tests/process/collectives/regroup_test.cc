@@ -183,5 +183,40 @@ TEST(Counters, ThatAnotherHasAreRefusedWhereTheUserChoseThem) {
   });
 }
 
+TEST(Counters, OfAUsersOwnSpaceAndOfACommunicatorAreNeverTheSame) {
+  run_group({}, [](Engine& engine, Communicator& world) {
+    CommunicatorOptions options{.name = "one", .timeout = seconds(20), .first_immediate = 1000};
+    const auto make = [&] { return Communicator::create(engine, world.rank(), addresses_of(world), options); };
+    const CounterSpace mine = *engine.make_counters(10, 1019);
+    EXPECT_EQ(make().status().to_string(),
+              "already_exists: CommunicatorOptions: first_immediate: of the counters 1000 to 1019 a counter space of "
+              "this engine has those from 1019 to 1028: choose others");
+    ASSERT_TRUE(engine.release_counters(mine.id));
+    EXPECT_TRUE(world.run({}));
+    {
+      auto one = make();
+      ASSERT_TRUE(one) << one.status().to_string();
+      EXPECT_EQ(engine.make_counters(4, 997).status().to_string(),
+                "already_exists: immediates 997 to 1000 overlap the communicator \"one\", 1000 to 1019: choose others, "
+                "or let make_counters() choose");
+      EXPECT_TRUE(engine.make_counters(3, 997));
+      EXPECT_TRUE(world.run({}));
+    }
+    // Where the engine chooses, it takes none of these either.
+    const CounterSpace next = *engine.make_counters(1);
+    options = {.name = "two", .timeout = seconds(20), .first_immediate = next.first + 5};
+    auto two = make();
+    ASSERT_TRUE(two) << two.status().to_string();
+    for (int i = 0; i < 8; ++i) {
+      const auto space = engine.make_counters(3);
+      ASSERT_TRUE(space) << space.status().to_string();
+      EXPECT_TRUE(space->first + space->count <= options.first_immediate ||
+                  space->first >= options.first_immediate + 20)
+          << space->first << " of a communicator's " << options.first_immediate;
+    }
+    EXPECT_TRUE(world.run({}));
+  });
+}
+
 }  // namespace
 }  // namespace fairway

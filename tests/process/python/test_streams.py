@@ -1,16 +1,20 @@
 """GPU memory, streams and mappings in Python, on a driver that stands in for CUDA's where the build has one."""
 
+import ctypes
 import os
 import struct
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import types
 import unittest
+import warnings
 from unittest import mock
 
 import fairway
+import numpy
 from standin_gpu import Gpu
 from support import Pair
 
@@ -206,6 +210,26 @@ class Streams(unittest.TestCase):
     def test_closing_keeps_no_memory_otherwise(self):
         self.engine.map(self.remote, 0).unmap()
         self.assertEqual(self.ask("close"), "freed freed")
+
+    def test_an_array_is_not_freed_while_the_driver_keeps_its_pages(self):
+        """However long that is: past the engine's patience it is said, and waited for."""
+        hold = self.gpu.driver.fairway_standin_hold_closings
+        freed, keeps = [], [True]
+
+        def let_go(*_):
+            keeps[0] = False
+            hold(ctypes.c_bool(False))
+
+        self.addCleanup(let_go)
+        array = numpy.zeros(BYTES, numpy.uint8)  # a call registers it, and the driver pins it
+        self.engine.write(array, self.remote).wait(60)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = lambda message, *_: (freed.append(str(message).split(":")[0]), threading.Timer(0.2, let_go).start())
+            hold(ctypes.c_bool(True))
+            del array
+        freed.append("before its pages" if keeps[0] else "after them")
+        self.assertEqual(freed, ["an array is not freed until its last user is gone", "after them"])
 
     def test_what_makes_no_sense_is_refused(self):
         mapping = self.engine.map(self.remote, 0)

@@ -121,7 +121,7 @@ void fairway_standin_lose_peer_writes(bool on) {
 void fairway_standin_hold_copies(bool on) {
   copies_held = on;
 }
-// While on, calls wait that a running kernel would hold up: those that close, or cuMemHostRegister.
+// While on, calls wait that a running kernel may hold up: that close; cuMemHostRegister and cuIpcGetMemHandle.
 void fairway_standin_hold_closings(bool on) {
   closings_held = on;
 }
@@ -362,6 +362,7 @@ int cuMemGetHandleForAddressRange(void* handle, Address address, std::size_t siz
 int cuIpcGetMemHandle(IpcHandle* handle, Address address) {
   Range range;
   if (no_context()) return kInvalidContext;
+  opening_waits();
   if (!Memory::get().find(address, range) || range.kind != Kind::device || range.backing->vmm) return kInvalidValue;
   const IpcContents contents{::getpid(), range.backing->file.get(), range.backing->device, range.size};
   std::memset(handle->bytes, 0, sizeof handle->bytes);
@@ -592,9 +593,8 @@ int cuLaunchKernelEx(const LaunchConfig* config, Function function, void** argum
   return cuLaunchKernel(function, config->blocks, 1, 1, config->threads, 1, 1, 0, config->stream, arguments, extra);
 }
 int cuFuncGetAttribute(int* value, int attribute, Function) {
-  if (attribute != kPtxVersion) return kInvalidValue;
-  *value = 90;
-  return kSuccess;
+  if (attribute == kPtxVersion) *value = 90;
+  return attribute == kPtxVersion ? kSuccess : kInvalidValue;
 }
 }
 #pragma GCC visibility pop

@@ -1,5 +1,10 @@
+#include <chrono>
 #include <cstdlib>
+#include <future>
+#include <memory>
+#include <thread>
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include "support/cuda/device_memory.h"
@@ -57,6 +62,36 @@ TEST_F(Lending, RegionsOfOneAllocationShareItsHandleUntilTheLastIsGone) {
   EXPECT_NE((*third)->identity, (*first)->identity);
   exporter.end_export({3, 1});
   gpus.free(again);
+}
+
+// Workers that copy ask it about regions all the time.
+TEST_F(Lending, AnExportThatTakesLongHoldsUpNobodyWhoAsksAboutOtherRegions) {
+  void* const library = ::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW);
+  const auto hold = reinterpret_cast<void (*)(bool)>(
+      library == nullptr ? nullptr : ::dlsym(library, "fairway_standin_hold_openings"));
+  if (hold == nullptr) GTEST_SKIP() << "a real driver's calls cannot be held";
+  support::DeviceMemory gpus;
+  Exporter exporter(std::make_shared<Devices>(sys::CudaDriver::open().value()), {});
+  std::byte* const known = gpus.allocate(1 << 20, 0);
+  std::byte* const slow = gpus.allocate(1 << 20, 1);
+  ASSERT_TRUE(exporter.export_memory(region(1, known, 4096)));
+  hold(true);
+  auto lent = std::async(std::launch::async, [&] { return exporter.export_memory(region(2, slow, 4096)).status(); });
+  auto asked = std::async(std::launch::async, [&] {
+    int device = 0;
+    for (int i = 0; i < 100 && device == 0; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+      device = exporter.device_of({1, 1});
+    return device;
+  });
+  EXPECT_EQ(asked.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(lent.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "it was not held";
+  hold(false);
+  EXPECT_EQ(asked.get(), 0);
+  EXPECT_TRUE(lent.get());
+  EXPECT_EQ(exporter.device_of({2, 1}), 1);
+  for (const std::uint32_t slot : {1u, 2u}) exporter.end_export({slot, 1});
+  gpus.free(known);
+  gpus.free(slow);
 }
 
 TEST_F(Lending, WhatLeavesItsAllocationOrIsNoGpusIsRefused) {

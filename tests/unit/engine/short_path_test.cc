@@ -157,6 +157,29 @@ TEST_F(ShortSend, OneThatWasNotTimedCountsAsTheLastThatWas) {
   EXPECT_GT(metrics().latency.max_ns, 6000u);
 }
 
+// An empty write and one of a byte are the shortest there are: they are no messages all the same.
+TEST_F(ShortSend, OneThatWasNotTimedCountsAsTheLastOfItsKindThatWas) {
+  const auto ends = [&](Operation operation, std::uint64_t length, Time took) {  // 0: not timed
+    const std::uint32_t slot = message(operation, length);
+    transfers.adopt(slot);
+    peer.table[slot].timed = took != 0;
+    peer.table[slot].submitted = peer.time - took;
+    transfers.finish(slot, {});
+  };
+  peer.time += 100'000;
+  ends(Operation::send, 8, 700);
+  ends(Operation::receive, 8, 700);
+  ends(Operation::write, 0, 70'000);
+  ends(Operation::write, 1, 70'000);
+  for (int i = 0; i < 10; ++i) {
+    ends(Operation::send, 8, 0);
+    ends(Operation::receive, 8, 0);
+  }
+  EXPECT_EQ(metrics().latency.count, 24u);
+  EXPECT_LT(metrics().latency.p90_ns, 800u) << "22 of 24 are messages";
+  EXPECT_GT(metrics().latency.max_ns, 60'000u);
+}
+
 TEST_F(ShortSend, AMessageOvertakesNothingThatWaits) {
   once();
   wire().takes = 0;
