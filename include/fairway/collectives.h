@@ -115,9 +115,9 @@ struct CommunicatorOptions {
   std::uint32_t slot_bytes = 0;
   // The communicator uses this engine's counters of so many immediates from this one on, 10 for each rank, and each
   // that split() or shrink() makes of it as many. 0: above 0x40000000, where its name says, or behind those of another.
-  // already_exists: a communicator that lives has some of them; use none of one that has ended either. Raise
-  // EngineOptions::max_counters for more than 400 ranks in all of them, and max_transfers for thousands: a communicator
-  // holds one for each other rank.
+  // already_exists: a communicator that lives, or a counter space, has some of them; use none of one that has ended
+  // either. Raise EngineOptions::max_counters for more than 400 ranks in all of them, and max_transfers for thousands:
+  // a communicator holds one for each other rank.
   std::uint32_t first_immediate = 0;
 };
 

@@ -290,10 +290,18 @@ void Peer::take(const RecordHeader& record, const Handle& handle) {
   violation("a malformed record: " + std::string(to_string(record.type)));
 }
 
+// What a transport still had when the session ended: the sender of a notification was told that it is here.
+namespace {
+bool is_notification(RecordType type) {
+  return type == RecordType::event || type == RecordType::counter || type == RecordType::event_armed ||
+         type == RecordType::event_set_off;
+}
+}  // namespace
+
 void Peer::on_record(std::uint8_t link, std::span<const std::byte> bytes) {
-  if (down_) return;
   const auto header = decode_header(bytes);
   if (!header) return violation("a record of no known type");
+  if (down_ && !is_notification(header->type)) return;
   if (header->type == RecordType::echo)
     return take<record::Echo>(*header, [&](const record::Echo& echo) { links_.on_echo(link, echo); });
   if (header->type == RecordType::echo_reply) return links_.on_echo_reply(link, header->body);

@@ -169,7 +169,6 @@ void Notifier::consumed(std::uint32_t polled) {
 }
 
 void Notifier::on_immediate(std::uint32_t immediate) {
-  if (peer_.is_down()) return;
   if ((immediate & kEventBit) == 0) return on_count(immediate);
   if ((immediate & kBareEventBit) == 0) return on_event_sign(parts_.records.nearest(immediate & kEventValue), true);
   if (!check_credit()) return;

@@ -70,6 +70,15 @@ struct Notifications : testing::Test {
   Notifying left, right;
 };
 
+// A transport hands over what it still had; the sender was told that it is here.
+TEST_F(Notifications, WhatCameBeforeTheEndIsDeliveredAfterIt) {
+  right.peer.down = true;
+  right.notifier.on_immediate(kEventBit | kBareEventBit | 7);
+  right.notifier.on_immediate(9);
+  EXPECT_EQ(right.polled(), std::vector<std::uint32_t>{7});
+  EXPECT_EQ(right.noticed, 2);
+}
+
 TEST_F(Notifications, RideOnWritesOfUpTo256KiB) {
   const std::uint32_t slot = left.begin(NotifyKind::event, 5);
   Transfer& t = left.peer.table[slot];
