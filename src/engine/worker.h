@@ -318,8 +318,8 @@ class Worker final : public Stepper, public TransferOwner {
 
   Time now_ = 0;
   bool busy_ = false;
-  Status unfenced_;             // the last epoch of a link that could not be ended; written before closed_
-  std::mutex untouched_mutex_;  // guards what transports are asked once they are closed
+  Status unfenced_;                  // the last epoch of a link that could not be ended; written before closed_
+  std::mutex untouched_mutex_;       // guards what transports are asked once they are closed
   bool shut_ = false;                // shut() has run: no peer is left, no transport is open
   std::atomic<bool> closed_{false};  // no step any more; written under commands_mutex_, at the end of the last step
   SliceTable slices_;
