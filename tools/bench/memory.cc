@@ -44,12 +44,8 @@ Status NamedMemory::clear(std::uint64_t size) const {
     std::memset(region.address, 0, size);
     return {};
   }
-  return gpu->on(device, [&] {
-    const sys::CudaDriver& cu = gpu->driver();
-    const Status status =
-        cu.check(cu->cuMemsetD8_v2(reinterpret_cast<sys::cuda::Address>(region.address), 0, size), "clearing");
-    return status ? cu.check(cu->cuCtxSynchronize(), "clearing") : status;
-  });
+  const std::vector<std::byte> zeros(size);
+  return gpu->copy(device, region.address, zeros.data(), size);
 }
 
 Result<std::uint64_t> NamedMemory::wrong(std::uint64_t size, std::uint64_t seed) const {
