@@ -271,7 +271,9 @@ void Worker::reap_peers() {
   for (std::size_t i = 0; i < leaving_.size();) {
     const std::uint32_t slot = leaving_[i];
     Peer& peer = *peers_[slot];
-    if (!peer.gone()) {
+    const bool leaves = std::any_of(transports_.begin(), transports_.end(),
+                                    [&](const auto& transport) { return transport->leaves(peer.index()); });
+    if (leaves || !peer.gone()) {
       ++i;
       continue;
     }

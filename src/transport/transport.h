@@ -118,7 +118,8 @@ class Transport {
   virtual Status attach(Task& task) = 0;                  // first; `task` polls this transport and outlives it
   virtual Status connect(PeerIndex peer, Role role) = 0;  // on both sides -> link_up for each link, or link_down
   virtual void exchange(PeerIndex peer, std::span<const std::byte> bytes) = 0;  // from the peer, which may be hostile
-  virtual void disconnect(PeerIndex peer) = 0;  // ends all slices by events, then forgets the peer
+  virtual void disconnect(PeerIndex peer) = 0;            // ends all slices by events, then forgets the peer
+  virtual bool leaves(PeerIndex) const { return false; }  // after that: what the peer has written may come as events
 
   // Any thread; may be slow. `source`: the file behind the memory; its kind is the region's.
   virtual Result<RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) = 0;

@@ -17,6 +17,12 @@ REMOVALS = "src/engine/region_removals.cc"
 WORKER = "src/engine/worker.cc"
 
 MUTANTS = [
+    Mutant("notifications that come as the session ends are dropped", "src/engine/messages/notifier.cc",
+           "  if ((immediate & kEventBit) == 0) return on_count(immediate);",
+           "  if (peer_.is_down()) return;\n  if ((immediate & kEventBit) == 0) return on_count(immediate);",
+           "engine_test@Notifications*"),
+    Mutant("a peer is forgotten before what it has written has come", "src/engine/worker.cc",
+           "if (leaves || ", "if ((leaves && false) || ", "hostile_test@KeyedShm.WhatAPeer*"),
     Mutant("a link is not fenced before its slices move", LINKS,
            "  parts_.transports[link.transport]->fence(link.id);\n}\n\nvoid LinkSet::on_fenced",
            "  transport::Event fenced;\n  on_fenced(index, fenced);\n}\n\nvoid LinkSet::on_fenced", "Survives.*"),

@@ -107,6 +107,8 @@ MUTANTS = [
            " || link.lane->reads_to_wake()) continue;", ") continue;", "unit_cuda@KeptAwake.*"),
     Mutant("a link that comes up is not kept awake", "src/transport/host/connect.cc",
            "  if (mover_ && mover_->keeps_awake()) wake_links_at_ = kPollAgain;\n", "", "unit_cuda@KeptAwake.*"),
+    Mutant("what a peer is writing when it is left is not awaited", "src/transport/host/connect.cc",
+           "kLastTouch = 100 * kMillisecond", "kLastTouch = 0", "hostile_test@KeyedShm.WhatAPeer*"),
     Mutant("a link whose peer is gone waits on the worker for a user's event", "src/transport/host/connect.cc",
            "  if (!link.lane->copied()) return;\n", "  while (!link.lane->copied()) {\n  }\n", "process_cuda@CudaEnds.*"),
     Mutant("nobody is told that a file has no region any more", "src/transport/host/transport.cc",

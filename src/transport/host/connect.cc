@@ -224,6 +224,12 @@ void HostTransport::disconnect(PeerIndex index) {
   peers_.erase(found);
 }
 
+bool HostTransport::leaves(PeerIndex peer) const {
+  return std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) {
+    return links_[slot].peer == peer && links_[slot].state == LinkState::leaving;
+  });
+}
+
 // Until no device copies for a link any more. Whatever a copy waits for, until then it may touch a region.
 void HostTransport::await_copies() {
   std::atomic<std::uint32_t> nothing{0};

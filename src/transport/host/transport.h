@@ -49,6 +49,7 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   Status connect(PeerIndex peer, Role role) override;
   void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
   void disconnect(PeerIndex peer) override;
+  bool leaves(PeerIndex peer) const override;
 
   Result<RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) override;
   void deregister(std::uint64_t handle) override;

@@ -1,5 +1,6 @@
 #include <array>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -313,6 +314,47 @@ TEST(KeyedShm, ATouchThatDoesNotEndCostsLittleAndThenTheSession) {
   }
   EXPECT_TRUE(scene.ends_with_reason("in the middle of one copy", milliseconds(kSanitized ? 30'000 : 12'000)));
   scene.expect_alive();
+}
+
+// As of a write whose initiator is told that it has arrived: its notification follows within the same touch. No attack;
+// the peer is stopped and its side played, so that its touch has begun before it is left and goes on for a while. Where
+// the machine is so busy that it goes on for longer than anybody waits, the next one tells.
+TEST(KeyedShm, WhatAPeerIsInTheMiddleOfWhenItIsLeftArrives) {
+  constexpr int kTries = 4;
+  std::vector<std::unique_ptr<ChildProcess>> peers;
+  for (int i = 0; i < kTries; ++i)
+    peers.push_back(std::make_unique<ChildProcess>([](ChildProcess::Line& line) {
+      Link link(line.read());
+      if (link.segment == nullptr) return line.write(link.met.why.to_string());
+      const pid_t peer = ::getpid();
+      if (::fork() != 0) stay();
+      ::kill(peer, SIGSTOP);  // it would hear that it is left, and leave, too
+      std::this_thread::sleep_for(milliseconds(10));
+      Record counts;
+      counts.type = RecordType::immediate;
+      counts.immediate = 5;
+      const std::uint32_t at = link.next();
+      link.out().touching.store(1'000'001);
+      line.write("there");
+      while (link.segment->ends[1].closed.load() == 0 && ::getppid() == peer) std::this_thread::yield();
+      std::this_thread::sleep_for(milliseconds(10));
+      link.put(at, counts);
+      link.out().touching.store(1'000'002);
+      ::_exit(0);
+    }));
+  auto left = open_engine(options_of("left", "shm"));
+  const auto memory = left->allocate(kBytes, Access::all);
+  ASSERT_TRUE(memory && left->publish("memory", *memory));
+  for (const auto& peer : peers) {
+    peer->write(left->address());
+    ASSERT_EQ(peer->read(), "there");
+    std::array<PeerEvent, 1> events;
+    do ASSERT_TRUE(left->wait_peer_event(kSoon));
+    while (left->poll_peer_events(events) == 0 || events[0].kind != PeerEvent::Kind::up);
+    EXPECT_TRUE(left->disconnect(events[0].peer));
+    if (left->wait_counter(5, 1, milliseconds(500))) break;
+  }
+  EXPECT_GE(left->counter(5), 1u) << "of " << kTries << " none arrived";
 }
 
 TEST(KeyedShm, LinksThatBreakAtOnceAgainAndAgainAreTakenLaterAndLater) {

@@ -143,7 +143,8 @@ TEST(SimulatedCollectives, AreRightAndCostWhatTheFormulasSayOnAnOddNumberOfRanks
 }
 
 TEST(SimulatedCollectivesLarge, OfMuchDataAreRightAndCostWhatTheFormulasSay) {
-  expect_all_as_the_formulas_say(64, 2U << 20);
+  // The root of a gather hears the others' ends, too, through the NIC by which their blocks still come: as above.
+  expect_all_as_the_formulas_say(64, 2U << 20, false, 0.15);
 }
 
 TEST(SimulatedCollectivesLarge, AreRightAndCostWhatTheFormulasSayOnHundredsOfRanks) {
