@@ -107,7 +107,7 @@ bool Places::lacks(const Source& source) const {
 
 void Places::give_back(const Set& places) {
   for (std::size_t at = 0; at < taken_.size(); ++at)
-    if ((places[at / 64] >> at % 64 & 1) != 0) taken_[at] = {.free = true};
+    if ((places[at / 64] >> at % 64 & 1) != 0) taken_[at] = {{}, 0, 0, false, true};
 }
 
 std::optional<std::size_t> Places::find(const Source& source) const {
