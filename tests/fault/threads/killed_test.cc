@@ -33,11 +33,11 @@ struct Place {
   Place(const std::string& transport, int gpu) {
     if (transport != "cuda") return;
     driver.emplace();
-    memory.emplace(kThreads * kArea, gpu);
+    memory.emplace(kLent, gpu);
   }
   Result<Region> in(Engine& engine) const {
     return memory ? engine.register_memory(memory->address(), memory->bytes().size(), Access::all)
-                  : engine.allocate(kThreads * kArea, Access::all);
+                  : engine.allocate(kLent, Access::all);
   }
   std::optional<StandInDriver> driver;
   std::optional<Memory> memory;
@@ -51,7 +51,7 @@ void serve(ChildProcess::Line& line, const std::string& transport) {
   if (!region || !engine->publish("memory", *region)) return line.write(region.status().to_string());
   line.write(engine->address());
   for (;;) {
-    const auto id = engine->receive({}, 1, {region->id, 0, kArea});
+    const auto id = engine->receive({}, 1, {region->id, kTaken, kArea});
     if (!id || !engine->wait(*id)) return;
   }
 }

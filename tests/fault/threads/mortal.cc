@@ -95,12 +95,12 @@ Result<std::unique_ptr<Mortal>> Mortal::open(const EngineOptions& options) {
   auto engine = open_on_nic(options, "nic1", life.runtime, false);
   if (!engine) return engine.status();
   life.engine.emplace(std::move(*engine));
-  const auto region = life.engine->allocate(kThreads * kArea, Access::all);
+  const auto region = life.engine->allocate(kLent, Access::all);
   if (!region) return region.status();
   if (Status status = life.engine->publish("memory", *region); !status) return status;
   life.receives = std::thread([&engine = *life.engine, id = region->id] {
     for (;;) {
-      const auto receive = engine.receive({}, 1, {id, 0, kArea});
+      const auto receive = engine.receive({}, 1, {id, kTaken, kArea});
       if (!receive || !engine.wait(*receive)) return;
     }
   });
