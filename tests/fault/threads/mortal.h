@@ -8,8 +8,8 @@
 
 namespace fairway::threads {
 
-// What a peer that will die lends: an area for each thread here, and behind them the one its own receives land in. Nobody
-// reads that one from afar: to read what is being received is a race of who asks for it.
+// What a peer that will die lends: an area for each thread here, and behind them the one its own receives land in.
+// Nobody reads that one from afar: to read what is being received is a race of who asks for it.
 inline constexpr std::size_t kTaken = kThreads * kArea;
 inline constexpr std::size_t kLent = kTaken + kArea;
 

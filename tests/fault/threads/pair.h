@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,8 +63,10 @@ struct Pair {
   static Result<std::shared_ptr<Pair>> open(const std::string& transport, Progress progress);
 
   std::array<Side, 2> sides;
-  std::array<Tag, kTags> tags;  // from side 0 to side 1
-  std::atomic<bool> over{false};
+  std::array<Tag, kTags> tags;    // from side 0 to side 1
+  std::atomic<bool> over{false};  // the engines close from now on
+  std::shared_mutex
+      touches_mutex;  // shared: by who touches memory that a close takes away; over is set holding it alone
   std::atomic<std::uint64_t> counted_ok{0}, counted_tried{0};  // writes of side 0 with counter 5
   std::atomic<std::uint64_t> events_ok{0}, events_tried{0}, events_seen{0};
   std::atomic<std::uint64_t> to_poll{0}, polled{0};  // at side 0
