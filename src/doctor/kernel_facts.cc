@@ -120,8 +120,18 @@ void read_cpus(const std::string& root, Facts& facts) {
   facts.set("cpu.deepest_idle_us", std::to_string(deepest), folder + "/cpuidle");
 }
 
+// Who answers for which address.
+void read_arp(const std::string& root, const std::string& interface, Facts& facts) {
+  for (const char* setting : {"arp_ignore", "arp_announce", "arp_filter"}) {
+    const auto path = fmt::format("/proc/sys/net/ipv4/conf/{}/{}", interface, setting);
+    take(root + path, path, fmt::format("sysctl.net.ipv4.conf.{}.{}", interface, setting), facts);
+  }
+}
+
 void read_interfaces(const std::string& root, const topology::Machine& machine, Facts& facts) {
+  read_arp(root, "all", facts);
   for (const auto& interface : machine.interfaces) {
+    read_arp(root, interface.name, facts);
     const auto folder = "/sys/class/net/" + interface.name;
     take(root + folder + "/statistics/tx_bytes", folder + "/statistics/tx_bytes",
          fmt::format("net.{}.tx_bytes", interface.name), facts);

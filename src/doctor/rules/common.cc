@@ -122,6 +122,14 @@ std::vector<std::string> wires_of(const Machine& machine, std::uint32_t nic) {
   return out;
 }
 
+std::string interface_of(const Machine& machine, std::uint32_t nic) {
+  const auto& one = machine.nics[nic];
+  if (one.bond) {
+    if (const auto own = machine.bonds[one.bond.index].interface) return machine.interfaces[own.index].name;
+  }
+  return wires_of(machine, nic).front();
+}
+
 std::optional<std::uint32_t> nic_of_wire(const Machine& machine, const std::string& interface) {
   for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
     const auto wires = wires_of(machine, nic);

@@ -78,6 +78,8 @@ std::optional<double> number_of(const RuleInput& input, const std::string& fact,
 std::map<std::string, std::vector<std::uint32_t>> alike_nics(const Machine& machine);
 // The interfaces that have a wire of their own: of a bond its legs. "INTERFACE" where none is recorded.
 std::vector<std::string> wires_of(const Machine& machine, std::uint32_t nic);
+// The interface that has the NIC's addresses: of a bond its own. "INTERFACE" where none is recorded.
+std::string interface_of(const Machine& machine, std::uint32_t nic);
 // The NIC whose wire an interface is.
 std::optional<std::uint32_t> nic_of_wire(const Machine& machine, const std::string& interface);
 // The interfaces of which drivers' statistics are known, also those of no rail.

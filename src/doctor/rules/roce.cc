@@ -306,6 +306,58 @@ void networks(const RuleInput& input, RuleResult& result) {
   result.add(std::move(finding));
 }
 
+// A setting of ARP as it acts on an interface: the larger of its own and that of all. None if it may be larger than
+// read.
+std::optional<double> arp_setting(const Facts& facts, const std::string& interface, std::string_view name,
+                                  double enough) {
+  const auto all = facts.number(fmt::format("sysctl.net.ipv4.conf.all.{}", name));
+  const auto own = facts.number(fmt::format("sysctl.net.ipv4.conf.{}.{}", interface, name));
+  if (all && own) return std::max(*all, *own);
+  if (all.value_or(own.value_or(0)) >= enough) return all ? all : own;
+  return {};
+}
+
+void arp(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  const auto ports = roce_ports(machine);
+  if (ports.size() < 2) return result.not_applicable();
+  const auto groups = rail_networks(machine);
+  if (groups.empty()) return result.lacks("the addresses of the rails are not recorded (snapshots leave them out)");
+  for (const auto& [network, nics] : groups) {
+    if (nics.size() < 2 || network.find(':') != network.npos) continue;  // IPv6 asks by other rules
+    Finding finding;
+    for (const auto& node : nics) {
+      const auto interface = interface_of(machine, node.index);
+      const auto filter = arp_setting(input.facts, interface, "arp_filter", 1);
+      if (filter && *filter >= 1) continue;  // who answers is decided by the routes
+      const auto ignore = arp_setting(input.facts, interface, "arp_ignore", 1);
+      const auto announce = arp_setting(input.facts, interface, "arp_announce", 2);
+      if (!ignore || !announce || !filter) {
+        result.lacks(fmt::format("{}: net.ipv4.conf.{}.arp_ignore, arp_announce and arp_filter: {}",
+                                 machine.nics[node.index].name, interface,
+                                 input.facts.why_not(fmt::format("sysctl.net.ipv4.conf.{}.arp_ignore", interface))));
+        continue;
+      }
+      if (*ignore >= 1 && *announce >= 2) continue;
+      finding.devices.push_back(node);
+      finding.evidence.push_back({fmt::format("{} ({}): arp_ignore {}, arp_announce {}, arp_filter 0",
+                                              machine.nics[node.index].name, interface, *ignore, *announce),
+                                  fmt::format("/proc/sys/net/ipv4/conf/{{all,{}}}", interface)});
+    }
+    if (finding.devices.empty()) continue;
+    finding.title = fmt::format("{} rails are in {}, and {} answer or ask by ARP for an address of another",
+                                nics.size(), network, folded_names(machine, finding.devices));
+    finding.level = Level::note;
+    finding.cause = "ARP of " + network;
+    finding.fix = {"sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"};
+    finding.advice =
+        "By Linux's default any interface answers for every address of the host. Peers then send one NIC's packets to "
+        "another: TCP goes through the wrong rail, and RoCE's meet no queue pair there and are dropped. Or give each "
+        "rail a network of its own.";
+    result.add(std::move(finding));
+  }
+}
+
 constexpr Rule kRules[] = {
     {"mtu-differs", Family::roce, "Ports that talk to each other have different MTUs",
      "Jobs fail with timeouts (error 12).", "The active MTU of the rails of one host, and of the peer with --with.",
@@ -336,6 +388,12 @@ constexpr Rule kRules[] = {
      "The networks of the rails' routable addresses (IPv4 by the interface's prefix, else the first 16 bits; IPv6 the "
      "first 48; InfiniBand by subnet prefix), where several rails share one of several.",
      "Pair NICs of equal networks on all hosts.", "vllm#44919", networks},
+    {"arp-answers", Family::roce, "Rails of one network answer ARP for each other's addresses",
+     "TCP takes the wrong rail; RoCE packets reach a NIC that does not have their queue pair, and are dropped.",
+     "Two rails or more in one IPv4 network; arp_ignore below 1 or arp_announce below 2 on one of them (the larger of "
+     "the interface's and all's counts), and arp_filter 0.",
+     "net.ipv4.conf.all.arp_ignore=1 and arp_announce=2, or a network for each rail.",
+     "Linux's documentation of arp_ignore, arp_announce and arp_filter", arp},
 };
 
 }  // namespace

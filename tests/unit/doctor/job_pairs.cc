@@ -64,6 +64,16 @@ const Pair kPairs[] = {
      [] {  // a network for each rail is a design
        return addressed({"::ffff:10.1.0.1", "::ffff:10.2.0.1", "::ffff:10.3.0.1", "::ffff:10.4.0.1"});
      }},
+    {"arp-answers",
+     [] {
+       return addressed({"::ffff:10.1.0.1", "::ffff:10.1.0.2", "::ffff:10.1.0.3", "::ffff:10.1.0.4"});
+     },
+     [] {
+       auto server = addressed({"::ffff:10.1.0.1", "::ffff:10.1.0.2", "::ffff:10.1.0.3", "::ffff:10.1.0.4"});
+       set(server, "sysctl.net.ipv4.conf.all.arp_ignore", "1");
+       set(server, "sysctl.net.ipv4.conf.all.arp_announce", "2");
+       return server;
+     }},
     {"small-shm",
      [] {
        return with({{"host.dev_shm.bytes", "67108864"}});

@@ -84,6 +84,11 @@ void add_facts(Server& server) {
   set(server, "kernel.cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=pt");
   set(server, "kernel.numa_balancing", "0");
   set(server, "kernel.modules", "200");
+  for (const auto* setting : {"arp_ignore", "arp_announce", "arp_filter"}) {
+    set(server, fmt::format("sysctl.net.ipv4.conf.all.{}", setting), "0");
+    for (std::uint32_t i = 0; i < machine.nics.size(); ++i)
+      set(server, fmt::format("sysctl.net.ipv4.conf.eth{}.{}", i, setting), "0");
+  }
   set(server, "kernel.module.nvidia_peermem", "loaded");
   set(server, "kernel.holders.ib_core", "mlx5_ib nvidia_peermem ib_uverbs");
   set(server, "kernel.log", "read");

@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "doctor/nccl_settings.h"
@@ -176,6 +179,49 @@ TEST(DoctorSettings, RailsOfTwoNetworksAndCrossNicIsAWarning) {
   ASSERT_EQ(networks.size(), 2U);
   EXPECT_EQ(networks.begin()->first, "172.16.0.0/16");
   EXPECT_EQ(networks.rbegin()->first, "172.24.0.0/16");
+}
+
+// Four rails, the first three in one network.
+Server of_one_network() {
+  auto server = healthy();
+  for (const std::uint32_t nic : {0U, 1U, 2U, 3U})
+    port(server, nic).gids[3].address.set(fmt::format("::ffff:10.{}.0.{}", nic / 3, nic + 1), kSource);
+  return server;
+}
+
+TEST(DoctorSettings, OfArpTheLargerOfTheInterfacesAndAllsCounts) {
+  auto server = of_one_network();
+  const auto with = [&](std::string_view interface, const char* ignore, const char* announce, const char* filter) {
+    set(server, fmt::format("sysctl.net.ipv4.conf.{}.arp_ignore", interface), ignore);
+    set(server, fmt::format("sysctl.net.ipv4.conf.{}.arp_announce", interface), announce);
+    set(server, fmt::format("sysctl.net.ipv4.conf.{}.arp_filter", interface), filter);
+  };
+  EXPECT_EQ(find(run(server), "arp-answers")->devices.size(), 3U) << "the fourth is in a network of its own";
+  with("eth0", "1", "2", "0");
+  with("eth1", "0", "0", "1");  // its routes decide
+  with("eth2", "2", "1", "0");  // it asks with any address
+  const auto report = run(server);
+  ASSERT_TRUE(has(report, "arp-answers", Level::note));
+  ASSERT_EQ(find(report, "arp-answers")->evidence.size(), 1U);
+  EXPECT_EQ(find(report, "arp-answers")->evidence[0].text, "mlx5_2 (eth2): arp_ignore 2, arp_announce 1, arp_filter 0");
+  with("all", "0", "2", "0");
+  EXPECT_FALSE(has(run(server), "arp-answers"));
+}
+
+TEST(DoctorSettings, OfArpWhatIsNotReadIsNotChecked) {
+  const auto unchecked = [](const Server& server) {
+    const auto report = run(server);
+    return !has(report, "arp-answers") && std::any_of(report.not_looked.begin(), report.not_looked.end(),
+                                                      [](const auto& one) { return one.rule == "arp-answers"; });
+  };
+  auto server = of_one_network();
+  server.now.facts.forget("sysctl.net.ipv4.conf.eth0.arp_ignore");
+  server.now.facts.forget("sysctl.net.ipv4.conf.eth1.arp_ignore");
+  server.now.facts.forget("sysctl.net.ipv4.conf.eth2.arp_ignore");
+  EXPECT_TRUE(unchecked(server)) << "all's 0 says nothing of theirs";
+  set(server, "sysctl.net.ipv4.conf.all.arp_ignore", "1");
+  set(server, "sysctl.net.ipv4.conf.all.arp_announce", "2");
+  EXPECT_FALSE(unchecked(server)) << "all's is enough";
 }
 
 }  // namespace
