@@ -1,6 +1,78 @@
 #include "c/abi.h"
 
+namespace fairway::c {
+
+fairway_error* make_error(const Status& status) {
+  if (status) return nullptr;
+  try {
+    return new fairway_error{status, status.to_string()};
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+fairway_code answer(const Status& status, fairway_error** error) {
+  if (error != nullptr) *error = make_error(status);
+  return static_cast<fairway_code>(status.code());
+}
+
+char* copy_text(std::string_view text) {
+  auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (copy == nullptr) throw std::bad_alloc();
+  std::memcpy(copy, text.data(), text.size());
+  copy[text.size()] = '\0';
+  return copy;
+}
+
+Timeout timeout_of(std::int64_t timeout_us) {
+  return timeout_us < 0 ? kForever : Timeout(timeout_us);
+}
+
+Status check_size(std::size_t given, std::size_t known, std::size_t first) {
+  if (given >= first && given <= 16 * known) return {};
+  return {ErrorCode::invalid_argument, "a struct's struct_size is " + std::to_string(given) + ", not about " +
+                                           std::to_string(known) + ": set it to the struct's size, or call its _init"};
+}
+
+}  // namespace fairway::c
+
 using namespace fairway;
+
+extern "C" {
+
+FAIRWAY_API const char* fairway_version(void) {
+  return FAIRWAY_VERSION;
+}
+FAIRWAY_API const char* fairway_code_name(fairway_code code) {
+  return to_string(code < 0 || code > 255 ? static_cast<ErrorCode>(255) : static_cast<ErrorCode>(code)).data();
+}
+FAIRWAY_API const char* fairway_error_text(const fairway_error* error) {
+  return error == nullptr ? "" : error->text.c_str();
+}
+FAIRWAY_API const char* fairway_error_message(const fairway_error* error) {
+  return error == nullptr ? "" : error->status.message().c_str();
+}
+FAIRWAY_API const char* fairway_error_peer(const fairway_error* error) {
+  return error == nullptr ? "" : error->status.peer().c_str();
+}
+FAIRWAY_API const char* fairway_error_link(const fairway_error* error) {
+  return error == nullptr ? "" : error->status.link().c_str();
+}
+FAIRWAY_API fairway_code fairway_error_code(const fairway_error* error) {
+  return error == nullptr ? FAIRWAY_OK : static_cast<fairway_code>(error->status.code());
+}
+FAIRWAY_API int32_t fairway_error_effect(const fairway_error* error) {
+  return error == nullptr ? FAIRWAY_EFFECT_NOT_APPLIED : static_cast<int32_t>(error->status.effect());
+}
+FAIRWAY_API void fairway_error_free(fairway_error* error) {
+  delete error;
+}
+FAIRWAY_API void fairway_free(void* memory) {
+  std::free(memory);
+}
+
+}  // extern "C"
+
 using namespace fairway::c;
 
 namespace {
@@ -206,6 +278,122 @@ FAIRWAY_API void fairway_peer_event_clear(fairway_peer_event* event) {
 }
 FAIRWAY_API fairway_code fairway_wait_peer_event(fairway_engine* engine, int64_t timeout_us, fairway_error** error) {
   return with(engine, error, [&](Engine& on) { return on.wait_peer_event(timeout_of(timeout_us)); });
+}
+
+}  // extern "C"
+
+namespace {
+
+// One allocation per answer: the struct that C sees, and behind it the C++ value that its pointers point into.
+struct HeldExplanation : fairway_explanation {
+  Explanation own;
+  std::string own_text;
+  std::vector<fairway_explained_link> own_links;
+  std::vector<const char*> own_notes;
+};
+
+Status hand_over(Result<Explanation> from, fairway_explanation** out) {
+  if (!from) return from.status();
+  auto held = std::make_unique<HeldExplanation>();
+  held->own_text = from->text();
+  held->own = std::move(*from);
+  const Explanation& own = held->own;
+  for (const ExplainedLink& link : own.links)
+    held->own_links.push_back({link.name.c_str(), link.reason.c_str(), link.bound.c_str(), link.share,
+                               link.expected_low, link.expected_high, static_cast<uint8_t>(link.taken)});
+  for (const std::string& note : own.notes) held->own_notes.push_back(note.c_str());
+  static_cast<fairway_explanation&>(*held) = {sizeof(fairway_explanation),
+                                              own.operation.c_str(),
+                                              own.peer.c_str(),
+                                              own.state.c_str(),
+                                              held->own_text.c_str(),
+                                              held->own_links.data(),
+                                              held->own_notes.data(),
+                                              held->own_links.size(),
+                                              held->own_notes.size(),
+                                              own.bytes_done,
+                                              own.retried_slices,
+                                              own.seconds,
+                                              own.reached};
+  *out = held.release();
+  return {};
+}
+
+struct HeldMetrics : fairway_metrics {
+  Metrics own;
+  std::vector<PortCounter> counters;
+  std::vector<fairway_peer_metrics> own_peers;
+  std::vector<fairway_link_metrics> own_links;
+  std::vector<fairway_transport_metrics> own_transports;
+  std::vector<fairway_port_counter> own_ports;
+};
+
+fairway_latency latency_of(const Latency& in) {
+  return {in.count, in.p50_ns, in.p90_ns, in.p99_ns, in.max_ns};
+}
+
+}  // namespace
+
+extern "C" {
+
+FAIRWAY_API fairway_code fairway_explain_request(fairway_engine* engine, const fairway_request* given,
+                                                 fairway_explanation** out, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) -> Status {
+        fairway_request in;
+        fairway_request_init(&in);
+        if (Status status = read_struct(given, in, kFirstRequest); !status) return status;
+        Request request;
+        if (Status status = read_request(in, request); !status) return status;
+        request.options.deliver = Deliver::to_wait;  // a plan delivers nothing
+        return hand_over(on.explain(request), out);
+      },
+      given, out);
+}
+FAIRWAY_API fairway_code fairway_explain_peer(fairway_engine* engine, fairway_peer peer, fairway_explanation** out,
+                                              fairway_error** error) {
+  return with(
+      engine, error, [&](Engine& on) { return hand_over(on.explain(id<PeerId>(peer)), out); }, out);
+}
+FAIRWAY_API fairway_code fairway_explain_transfer(fairway_engine* engine, fairway_transfer transfer,
+                                                  fairway_explanation** out, fairway_error** error) {
+  return with(
+      engine, error, [&](Engine& on) { return hand_over(on.explain(id<TransferId>(transfer)), out); }, out);
+}
+FAIRWAY_API void fairway_explanation_free(fairway_explanation* explanation) {
+  delete static_cast<HeldExplanation*>(explanation);
+}
+
+FAIRWAY_API fairway_metrics* fairway_metrics_get(fairway_engine* engine, int32_t with_ports) {
+  if (engine == nullptr) return nullptr;
+  try {
+    auto held = std::make_unique<HeldMetrics>();
+    held->own = engine->engine.metrics();
+    if (with_ports != 0) held->counters = engine->engine.port_counters();
+    for (const PeerMetrics& peer : held->own.peers)
+      held->own_peers.push_back({id<fairway_peer>(peer.peer), peer.name.c_str(), peer.transfers_ok,
+                                 peer.transfers_failed, peer.bytes, peer.notifications, peer.in_flight,
+                                 latency_of(peer.latency)});
+    for (const LinkMetrics& link : held->own.links)
+      held->own_links.push_back({link.name.c_str(), id<fairway_peer>(link.peer), link.bytes_out, link.slices,
+                                 link.errors, link.retries, link.failures, link.in_flight,
+                                 static_cast<uint8_t>(link.up)});
+    for (const TransportMetrics& transport : held->own.transports)
+      held->own_transports.push_back({transport.name.c_str(), transport.system_calls, transport.copied_bytes});
+    for (const PortCounter& counter : held->counters)
+      held->own_ports.push_back({counter.port.c_str(), counter.name.c_str(), counter.value});
+    static_cast<fairway_metrics&>(*held) = {
+        sizeof(fairway_metrics), held->own_peers.data(),     held->own_links.data(), held->own_transports.data(),
+        held->own_ports.data(),  held->own_peers.size(),     held->own_links.size(), held->own_transports.size(),
+        held->own_ports.size(),  held->own.transfers_in_use, held->own.regions,      held->own.back_pressure};
+    return held.release();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+FAIRWAY_API void fairway_metrics_free(fairway_metrics* metrics) {
+  delete static_cast<HeldMetrics*>(metrics);
 }
 
 }  // extern "C"

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/host/schedule_order.h"
+#include "collectives/host/schedule.h"
 #include "collectives/state.h"
 
 namespace fairway {

@@ -12,7 +12,6 @@
 #include "collectives/counter_range.h"
 #include "collectives/gpu/calls.h"
 #include "collectives/host/alarms.h"
-#include "collectives/host/blame.h"
 #include "collectives/host/census.h"
 #include "collectives/host/choose.h"
 #include "collectives/host/messages.h"
@@ -94,7 +93,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   collectives::Messages messages;
   collectives::Census census;
   collectives::ProgressFile progress;
-  std::vector<int> order, groups;                    // of ranks along hosts and NUMA nodes: schedule_order.h
+  std::vector<int> order, groups;                    // of ranks along hosts and NUMA nodes: host/schedule.h
   collectives::Costs costs = collectives::kNetwork;  // until the members have agreed
   collectives::Near near;                            // ranks that share a host and have mapped each other, of several
   collectives::HostWays ways;                        // what was measured on this machine
@@ -121,7 +120,7 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   Status agree_on_links(const std::vector<collectives::Words>& words, collectives::Time deadline);
   bool look_before(collectives::Running& running);  // false: the group has ended, or may soon
   void set_deadline(collectives::Running& running, collectives::Time now) const;
-  // doubt.cc: of a peer that was lost it is not known at once whether it is dead, or this rank cut off. `doubt_` is set
+  // Of a peer that was lost it is not known at once whether it is dead, or this rank cut off. `doubt_` is set
   // while that is found out, and this rank does nothing else.
   void begin_doubt(collectives::Running& running, const collectives::Fault& fault);
   void look_in_doubt(collectives::Running& running, bool may_wait);

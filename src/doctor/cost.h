@@ -2,13 +2,16 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "doctor/finding.h"
 #include "doctor/rule.h"
+#include "topology/network.h"
 
-// Which paths cross a device, and what a fault on it costs them: the predicted rate as it is and without the fault.
+// Which paths cross a device, and what a fault on it costs them: the predicted rate as it is and without the fault. And
+// what two ways of measuring differ by.
 namespace fairway::doctor {
 
 // The paths that cross this device: each GPU to its best NIC and each NIC to its nearest GPU; GPU to host memory where
@@ -64,5 +67,17 @@ struct PlacedDevice {
   std::vector<topology::Ref<topology::PciDevice>> above;
 };
 std::vector<PlacedDevice> placed_devices(const topology::Machine& machine);
+
+// The ratio b/a of pairs of runs made in turn, with its 95 % confidence interval: the mean of the logarithms of the
+// pairs' ratios, and Student's t. Rates must be above 0. With fewer than three pairs the interval is 0 to infinity.
+Ratio ratio_of(std::span<const double> a, std::span<const double> b);
+// Whether all of the interval lies above this factor: b is faster.
+bool is_faster(const Ratio& ratio, double factor);
+
+// Whether routers forward packets to this GID: RoCE v2 with an address that is not link-local.
+inline bool is_routable(const topology::Gid& gid) {
+  const auto scope = gid.scope.value_or("");
+  return gid.type.value_or("") == "RoCE v2" && (scope == "IPv4" || scope == "IPv6");
+}
 
 }  // namespace fairway::doctor

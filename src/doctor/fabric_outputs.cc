@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "doctor/outputs.h"
+#include "doctor/gather.h"
 #include "topology/command_text.h"
 #include "topology/port_errors.h"
 #include "topology/text.h"

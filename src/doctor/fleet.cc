@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "doctor/cost.h"
-#include "doctor/gid.h"
 #include "doctor/rule.h"
 #include "topology/assess.h"
 #include "topology/text.h"

@@ -7,7 +7,6 @@
 #endif
 
 #include "doctor/fleet.h"
-#include "doctor/page.h"
 #include "doctor/report.h"
 #include "doctor/rule.h"
 #include "render/svg.h"

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "doctor/formats.h"
+#include "doctor/measurement.h"
 #include "topology/text.h"
 
 // Measurements as people paste them: CUDA's peer test, OSU's and Intel's MPI benchmarks, ucx_perftest, iperf3,

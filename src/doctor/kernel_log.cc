@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "doctor/outputs.h"
+#include "doctor/gather.h"
 #include "topology/text.h"
 
 // The kernel's log: its lines about GPUs, NICs, PCI Express and the IOMMU.

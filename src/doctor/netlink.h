@@ -43,4 +43,7 @@ LinkModes parse_link_modes(std::string_view settings);  // a struct ethtool_link
 std::vector<DeviceParameter> parse_device_parameters(std::string_view message);
 Result<std::array<bool, 8>> parse_lossless_priorities(std::string_view message);
 
+// Whether one of ethtool's statistics says what a port dropped or lost.
+bool is_statistic_of_interest(const std::string& name);
+
 }  // namespace fairway::doctor

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "doctor/outputs.h"
+#include "doctor/gather.h"
 #include "topology/file.h"
 #include "topology/text.h"
 

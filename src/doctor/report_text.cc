@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "doctor/reading.h"
 #include "doctor/report.h"
 #include "doctor/rule.h"
 

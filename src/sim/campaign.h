@@ -2,14 +2,57 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "fairway/options.h"
+
+#include "sim/fabric.h"
 #include "sim/oracle.h"
-#include "sim/scenario.h"
 #include "sim/simulate.h"
 
 namespace fairway::sim {
+
+// What a seed chooses before the run starts. A value.
+struct Scenario {
+  enum class Fault : std::uint8_t {
+    break_link,
+    device_down,
+    partition,
+    one_way,    // nothing arrives at b that comes from a
+    slow_path,  // both ways
+    mtu_hole,   // both ways: sockets' long segments are swallowed, and heartbeats pass
+    freeze,
+    kill,
+    cut_control,
+    hold
+  };
+  struct Planned {
+    Time at = 0;
+    Fault fault = Fault::break_link;
+    std::uint32_t a = 0, b = 0;  // hosts, or a host and a device
+    Time lasts = 0;
+  };
+  std::uint32_t engines = 2;
+  std::vector<std::vector<NicDevice>> devices;  // indexed by place
+  std::vector<EngineOptions> options;           // indexed by place
+  std::uint32_t operations = 30;
+  Time pace = 50 * kMicrosecond;  // average time between operations
+  std::uint32_t largest = 4096;   // largest transfer, in bytes
+  std::vector<Planned> faults;
+  std::uint32_t immediate_bits = 0;  // set in the immediates of events, above the bits that hold the job's number
+  bool garbles = false;              // the wire corrupts a byte of some transfers with a checksum
+  bool faulty = false;               // a NIC is broken from the start
+  bool unreceived_sends = false;     // some sends have no receive
+  bool at_once = false;              // the wires move some small slices within the call
+};
+
+// `only`: every fault is one of these, and there is one at least; empty: the seed's choice.
+Scenario make_scenario(Random& random, const std::vector<std::string>& only);
+
+std::optional<Scenario::Fault> fault_named(std::string_view name);
 
 // Runs one seed: opens the scenario's engines, submits random transfers, injects faults, and lets the oracle check
 // every promise. One thread.
@@ -71,14 +114,14 @@ class Campaign {
   void reregister_region(Application& app);
   void hold(Application& app, Time lasts);
 
-  // deaths.cc: deadlines for noticing dead peers
+  // endings.cc: deadlines for noticing dead peers
   void drain_peer_events(Application& app);
   void expect_death(Application& gone, const Scenario::Planned& planned);
   static void look_for_death(void* watch, std::uint64_t, std::uint64_t);
   void partition_changed(const Host& a, const Host& b);  // a partition between the two began or ended
   Time partitioned_since(const Host& a, const Host& b) const;
 
-  // programs.cc: applications that drive their engine's progress
+  // workload.cc: applications that drive their engine's progress
   void begin_program(Application& app);
   void compute(Application& app);
   static void serve_soon(void* program, std::uint64_t, std::uint64_t);

@@ -13,7 +13,7 @@
 //   write, message, atomic:  depart (the source is read) -> land (the target is written) ... all landed -> acknowledge
 //   read:                    depart (a request) -> serve_read (the target is read) -> land_read (the source is written)
 //
-// Each handler handles one frame of one piece; `frames` counts the frames in flight. arrivals.cc has what follows the
+// Each handler handles one frame of one piece; `frames` counts the frames in flight. fabric.cc has what follows the
 // last frame.
 namespace fairway::sim {
 

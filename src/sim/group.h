@@ -1,17 +1,85 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "fairway/collectives.h"
+#include "fairway/status.h"
 
+#include "core/time.h"
 #include "sim/fabric.h"
-#include "sim/group_formula.h"
-#include "sim/strand.h"
+#include "sim/fiber.h"
 
+// Ranks of a job on simulated links. What a collective costs there, by the textbook, looks at no schedule, and is pure.
 namespace fairway::sim {
+
+struct GroupCall {
+  CollectiveKind kind = CollectiveKind::barrier;
+  Algorithm algorithm = Algorithm::dissemination;
+  int ranks = 2;
+  std::uint64_t count = 0;  // elements of 8 bytes, as in Collective
+  std::uint64_t piece = 1;  // longest message, in bytes
+  int root = 0;
+  int per_host =
+      1;  // consecutive ranks of a host, by `hierarchical`: it says who combines first, not what a link takes
+
+  bool local = false;  // Collective::local_completion, of what has a root
+
+  [[nodiscard]] std::uint64_t bytes() const { return 8 * count; }
+};
+
+struct SteadyLink {
+  Time latency = 3 * kMicrosecond;                 // from one NIC to the other
+  Time message = 1 * kMicrosecond;                 // of the NIC, each way, for a message
+  std::uint64_t bytes_per_second = 2'000'000'000;  // each way
+};
+
+// What one rank sends.
+struct Sent {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;  // a header of 64 bytes in front of each message included
+};
+[[nodiscard]] Sent expected_sent(const GroupCall& call, int rank);
+
+// From all ranks' call to the last rank's return, in nanoseconds. L: latency. w(x): a NIC's time for a message of x
+// bytes, which it sends, and receives, one after the other. What is longer than a piece goes as m pieces, the next one
+// ahead of the one that is awaited.
+//   one message                         L + w
+//   swap(x): to a rank and from a rank  the longer of L + m w and ceil(m / 2) (L + w)
+//   fan(x): to each rank, from each     L + (n - 1) m w
+//   slots that are given back           (n - 1) m / 4 of them, 8 at a time, 2 L each: on average, where a rank hears
+//                                       from all others
+//   barrier                             ceil(log2 n) (L + w(0))
+// The last message's acknowledgement adds L, which local completion does not wait for, as it has no barrier. Combining
+// and copying cost nothing here.
+[[nodiscard]] double expected_ns(const GroupCall& call, const SteadyLink& link);
+// How far the simulated time may be off, as a part of the formula's.
+inline constexpr double kTolerance = 0.1;
+
+// What each message of a collective carries, in words: the schedules that engines run, run on names instead of values.
+// Pure.
+
+// A call that is followed message by message.
+struct FollowedCall {
+  GroupCall call;
+  bool in_place = false;  // as Collective describes it
+};
+
+struct Content {
+  std::string text;  // "B 0+1": block B, combined of ranks 0 and 1; empty: there is no more to say than that it came
+  int one = -1;      // the block, or the rank, that it is of; -1: of several
+  bool combined = false;  // its receiver combines it with values of its own
+  std::uint64_t bytes = 0;
+};
+
+// Of all messages from rank a to rank b, in their order: [a * ranks + b]. An error: the schedules do not end.
+[[nodiscard]] Result<std::vector<std::vector<Content>>> contents_of(const FollowedCall& followed);
+
+// Into how many blocks the text of a call's messages divides a vector, or a rank's blocks; 1: into none.
+[[nodiscard]] int blocks_of(const FollowedCall& followed);
 
 struct GroupOptions {
   int ranks = 2;

@@ -1,9 +1,8 @@
-#include "sim/group_formula.h"
-
 #include <algorithm>
 #include <bit>
 
 #include "collectives/host/schedule.h"
+#include "sim/group.h"
 
 namespace fairway::sim {
 namespace {

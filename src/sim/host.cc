@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sim/strand.h"
+#include "sim/fiber.h"
 
 namespace fairway::sim {
 

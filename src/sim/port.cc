@@ -1,9 +1,8 @@
-#include "sim/port.h"
-
 #include <algorithm>
 #include <cstring>
 #include <string>
 
+#include "sim/fabric.h"
 #include "transport/blocks.h"
 
 namespace fairway::sim {

@@ -1,10 +1,9 @@
-#include "sim/scenario.h"
-
 #include <algorithm>
 #include <iterator>
 #include <string>
 #include <utility>
 
+#include "sim/campaign.h"
 #include "sim/simulate.h"
 #include "transport/loopback/direct_wire.h"
 

@@ -5,9 +5,8 @@
 #include <fmt/format.h>
 
 #include "doctor.h"
-#include "doctor/compare.h"
 #include "doctor/cost.h"
-#include "doctor/perftest.h"
+#include "doctor/measurement.h"
 #include "runs.h"
 #include "topology/assess.h"
 #include "topology/file.h"

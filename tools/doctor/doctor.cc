@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "arguments.h"
-#include "doctor/reading.h"
 #include "doctor/report.h"
 #include "help.h"
 #include "predict/open.h"

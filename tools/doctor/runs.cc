@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "doctor/formats.h"
+#include "doctor/measurement.h"
 #include "other_program.h"
 
 namespace fairway::tool {

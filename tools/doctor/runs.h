@@ -5,7 +5,7 @@
 
 #include "fairway/status.h"
 
-#include "doctor/perftest.h"
+#include "doctor/measurement.h"
 
 // The runs of `fairway doctor`: it starts programs that measure, and reads what they print.
 namespace fairway::tool {

@@ -10,7 +10,6 @@
 
 #include "picture.h"
 #include "sim/group_measure.h"
-#include "sim/group_messages.h"
 
 namespace fairway::tool {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "sim/group_messages.h"
+#include "sim/group_measure.h"
 
 namespace fairway::tool {
 

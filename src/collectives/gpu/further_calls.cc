@@ -1,12 +1,11 @@
-#include "collectives/gpu/further_calls.h"
-
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "collectives/gpu/device/kernels.h"
+#include "collectives/gpu/calls.h"
+#include "collectives/gpu/device/call.h"
 #include "collectives/state.h"
 #include "sys/cuda_memory.h"
 #include "sys/cuda_modules.h"

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/gpu/device/kernels.h"
+#include "collectives/gpu/device/call.h"
 #include "collectives/host/lanes.h"
 #include "collectives/job/progress.h"
 #include "collectives/state.h"

@@ -11,7 +11,6 @@
 
 #include "collectives/clock.h"
 #include "collectives/gpu/device/call.h"
-#include "collectives/gpu/places.h"
 #include "collectives/gpu/plan.h"
 #include "sys/cuda.h"
 #include "sys/cuda_closing.h"

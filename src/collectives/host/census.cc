@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/tag.h"
+#include "collectives/counter_range.h"
 
 namespace fairway::collectives {
 namespace {

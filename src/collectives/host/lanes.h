@@ -1,19 +1,103 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collectives/clock.h"
-#include "collectives/host/crowd.h"
-#include "collectives/host/mapped_pair.h"
 #include "collectives/host/schedule.h"
 #include "collectives/host/wire.h"
 
 namespace fairway::collectives {
+
+// Notices that other threads run on this one's core though another core may be idle: the kernel leaves threads that
+// give a core to each other where they are, for seconds. Who sleeps instead is woken on an idle core, if there is one.
+class Crowd {
+ public:
+  // Gives the core away, to whom the kernel likes.
+  void yield() {
+    const Time before = Clock::now();
+    std::this_thread::yield();
+    const Time now = Clock::now();
+    shared_ = now - before > kAlone ? shared_ + 1 : 0;
+    if (shared_ < kInRow || now < next_) return;
+    next_ = now + kPause;
+    leaves_ = true;
+  }
+  // Whether to sleep now; once each time that it was noticed.
+  [[nodiscard]] bool leaves() {
+    const bool now = leaves_;
+    leaves_ = false;
+    return now;
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kAlone{1};  // a yield to which no other thread runs takes less
+  static constexpr int kInRow = 8;
+  static constexpr std::chrono::milliseconds kPause{1};  // where all cores are busy, sleeping gains nothing
+
+  int shared_ = 0;  // yields in a row to which another thread ran
+  Time next_{};     // not before
+  bool leaves_ = false;
+};
+
+// Messages between this rank and one other, each of which has mapped the other's zone. The sender stores a message into
+// a slot of the receiver's zone and publishes it by the slot's sequence word; the receiver reads it there, and counts
+// the slots that it needs no more in its own zone, where the sender looks when it has none left. Neither engine takes
+// part. A value; owner: Lanes.
+class MappedPair {
+ public:
+  MappedPair() = default;
+  // Blocks of this pair: in this rank's zone, and in the peer's. From message `sent` and `taken` on.
+  MappedPair(std::byte* own, std::byte* theirs, std::uint64_t slot_stride, std::uint64_t sent, std::uint64_t taken)
+      : own_(own), theirs_(theirs), stride_(slot_stride), sent_(sent), taken_(taken) {
+    taken_word(own_).store(taken_, std::memory_order_release);
+  }
+
+  [[nodiscard]] bool is_mapped() const { return own_ != nullptr; }
+  bool has_room() {
+    if (sent_ - freed_ < kSlots) return true;
+    freed_ = taken_word(theirs_).load(std::memory_order_acquire);
+    return sent_ - freed_ < kSlots;
+  }
+  void send(std::uint64_t digest, std::uint64_t of, const void* payload, std::uint64_t bytes) {
+    std::byte* const at = slot(theirs_, sent_);
+    auto& front = *reinterpret_cast<Front*>(at);
+    front.digest = digest;
+    front.of = of;
+    if (bytes != 0) std::memcpy(bytes <= kInFront ? front.bytes : at + kSlotHead, payload, bytes);
+    front.sequence.store(++sent_, std::memory_order_release);
+  }
+
+  [[nodiscard]] bool has_message() const { return front().sequence.load(std::memory_order_acquire) == taken_ + 1; }
+  // Of the message that has come.
+  [[nodiscard]] const Front& front() const { return *reinterpret_cast<const Front*>(slot(own_, taken_)); }
+  [[nodiscard]] const std::byte* payload(std::uint64_t bytes) const {
+    return bytes <= kInFront ? front().bytes : slot(own_, taken_) + kSlotHead;
+  }
+  void done() { taken_word(own_).store(++taken_, std::memory_order_release); }
+
+ private:
+  static std::atomic<std::uint64_t>& taken_word(std::byte* block) {
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(block);
+  }
+  [[nodiscard]] std::byte* slot(std::byte* block, std::uint64_t message) const {
+    return block + kPairHead + message % kSlots * stride_;
+  }
+
+  std::byte *own_ = nullptr, *theirs_ = nullptr;
+  std::uint64_t stride_ = 0;
+  std::uint64_t sent_ = 0, taken_ = 0;
+  std::uint64_t freed_ = 0;  // of the peer's slots, as far as this rank has looked
+};
 
 // Another rank, or the own one, as an engine's peer.
 struct Member {
@@ -38,13 +122,12 @@ struct Blocked {
 
 // Messages between the ranks of one communicator, in order for each pair, each in a slot of the receiver's memory. They
 // go there in one of two ways, those between hosts by the engine:
-//   mapped: the two ranks have mapped each other's zones, and store a message there themselves (mapped_pair.h);
+//   mapped: the two ranks have mapped each other's zones, and store a message there themselves (MappedPair);
 //   by the engine: a message is one write, and a counter of that slot tells it; the receiver gives slots back four at a
 //     time, by another counter. A sent message is copied first, so nothing here refers to a caller's memory.
 // A communicator begins by the engine. Owner: a communicator.
-//   lanes.cc         beginning, end, waiting, and what each rank tells of itself
+//   lanes.cc         beginning, end, waiting, what each rank tells of itself, and the mapped way
 //   lanes_engine.cc  the way by the engine
-//   lanes_mapped.cc  the mapped way
 class Lanes {
  public:
   static constexpr std::uint32_t kGivenBack = 4;  // slots at a time, by the engine
@@ -217,7 +300,7 @@ class Lanes {
   void give_back(int peer);
   bool slots_owed();
 
-  // lanes_mapped.cc
+  // the mapped way
   [[nodiscard]] MappedPair& pair(int peer) { return pairs_[static_cast<std::size_t>(peer)]; }
   [[nodiscard]] ZoneHead& their_head(int peer) { return *reinterpret_cast<ZoneHead*>(lane(peer).mapping.address); }
   void touched(int peer) {

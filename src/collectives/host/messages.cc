@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "collectives/counter_range.h"
 #include "collectives/state.h"
-#include "collectives/tag.h"
 
 namespace fairway::collectives {
 namespace {

@@ -45,7 +45,7 @@ struct Words {
   std::uint64_t operation = 0;          // the newest that it has entered
   std::uint64_t steps = 0;              // grows while the rank is in a call
   std::int32_t waits_for = -1;          // rank
-  std::uint16_t ways = 0;               // of reaching others through memory: nearness.h
+  std::uint16_t ways = 0;               // of reaching others through memory: choose.h
   std::int16_t node = -1;               // NUMA node that its process is held to; -1: none
   std::uint64_t host = 0, process = 0;  // which; equal on equal ones
   std::uint32_t cpus = 0, cpu_set = 0;  // that it may use: how many, and which; equal on equal ones

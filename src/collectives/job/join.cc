@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "collectives/host/nearness.h"
-#include "collectives/host/schedule_order.h"
+#include "collectives/counter_range.h"
+#include "collectives/host/choose.h"
+#include "collectives/host/schedule.h"
 #include "collectives/state.h"
-#include "collectives/tag.h"
 
 namespace fairway {
 

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/tag.h"
+#include "collectives/counter_range.h"
 
 extern "C" char** environ;  // NOLINT(readability-redundant-declaration)
 

@@ -1,20 +1,105 @@
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fairway/collectives.h"
 
+#include "collectives/clock.h"
 #include "collectives/gpu/group.h"
-#include "collectives/nccl/group.h"
-#include "collectives/nccl/operation.h"
-#include "collectives/nccl/watch.h"
+#include "collectives/nccl/library.h"
 #include "collectives/nccl/way_table.h"
 
 namespace fairway::collectives {
+
+// A communicator of NCCL beside a communicator's GPUs. No call waits for another rank longer than its deadline: NCCL's
+// communicator is one whose calls don't block. One thread; abort() and error() are for any.
+class NcclGroup {
+ public:
+  // Collective: all ranks with rank 0's id. Runs each kind once, so that no later operation makes connections.
+  static Result<std::unique_ptr<NcclGroup>> open(std::shared_ptr<const nccl::Library> library, const GpuGroup& on,
+                                                 int rank, int size, const nccl::UniqueId& id, Time deadline);
+  // Call it when its operations have ended. Waits a second for the others, and for the graphs that have operations:
+  // NCCL does. If such a graph lives longer, NCCL's communicator stays until the process ends.
+  ~NcclGroup();
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+
+  // What nccl::can(). `captured`: the stream captures.
+  Status enqueue(const Collective& call, void* stream, bool captured, Time deadline);
+  // Operations end soon, whatever other ranks do. Later ones are refused.
+  void abort();
+  // What NCCL has noticed by itself.
+  [[nodiscard]] Status error();
+
+ private:
+  NcclGroup(std::shared_ptr<const nccl::Library> library, std::shared_ptr<const sys::CudaDriver> driver,
+            sys::cuda::Context context, int rank, int size)
+      : library_(std::move(library)), driver_(std::move(driver)), context_(context), rank_(rank), size_(size) {}
+  Status settle(int result, const char* what, Time deadline);
+  Status warm(Time deadline);
+  Status run_each(std::byte* input, std::byte* output, std::size_t bytes, void* stream, Time deadline);
+
+  const std::shared_ptr<const nccl::Library> library_;
+  const std::shared_ptr<const sys::CudaDriver> driver_;
+  const sys::cuda::Context context_;
+  const int rank_, size_;
+  bool captured_ = false;
+  std::mutex mutex_;           // guards comm_, and is held in each call of NCCL with it
+  nccl::Comm comm_ = nullptr;  // null: it was aborted
+};
+
+// How an operation that NCCL has begun has failed.
+struct NcclFailure {
+  gpu::Cause cause = gpu::Cause::none;
+  int peer = -1;             // the rank at fault; -1: none alone
+  int by = -1;               // told: the rank that says so
+  std::uint32_t code = 0;    // gone: an ErrorCode; told: the other rank's cause
+  std::uint64_t number = 0;  // of the operation, its lower 28 bits; 0: unknown
+  CollectiveKind kind = CollectiveKind::barrier;
+  std::string text;  // NCCL's own
+};
+
+// A thread that ends NCCL's operations when they cannot end well: NCCL's kernels wait for ever. Every 10 ms it looks
+// at words of the host, and at what other ranks have told, and calls abort(). A resource: the GPUs' group outlives it.
+class NcclWatch {
+ public:
+  // `guarded`: operations have entries and exits. Without them a peer's death ends whatever there is.
+  static Result<std::unique_ptr<NcclWatch>> start(std::shared_ptr<NcclGroup> group, const GpuGroup& on, int rank,
+                                                  int size, bool guarded);
+  // Waits for the thread, but two seconds for NCCL: its abort takes longer while a graph with an operation lives. The
+  // thread then stays inside NCCL for that long, and looks at nothing of this any more.
+  ~NcclWatch();
+  NcclWatch(const NcclWatch&) = delete;
+  NcclWatch& operator=(const NcclWatch&) = delete;
+
+  // That operation is enqueued, with a timeout that begins when it is inside. Of those in graphs the thread may have
+  // forgotten it 4096 operations later; then it is the longest of all so far.
+  void allow(std::uint64_t number, Timeout timeout);
+  // This rank could not enqueue one that others have: all end.
+  void give_up(const Status& why);
+  // Any thread.
+  [[nodiscard]] std::optional<NcclFailure> failure() const;
+
+ private:
+  struct Inside {  // by place
+    std::uint64_t word = 0;
+    Time since = {};
+  };
+  class Thread;
+
+  explicit NcclWatch(std::shared_ptr<Thread> thread) : thread_(std::move(thread)) {}
+
+  const std::shared_ptr<Thread> thread_;
+};
 
 // Which operations on streams NCCL does for a communicator, by the choice that all its ranks have made when it was
 // opened, and those operations. Owner: GpuCalls; the GPUs' group outlives it. One thread.

@@ -1,10 +1,9 @@
-#include "collectives/nccl/watch.h"
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <utility>
 
+#include "collectives/nccl/calls.h"
 #include "sys/cuda_memory.h"
 #include "sys/thread.h"
 

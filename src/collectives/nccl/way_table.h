@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,8 +9,11 @@
 
 #include "fairway/collectives.h"
 
-// What was measured on a machine of operations on streams, and what follows from it. Values; pure.
+// What was measured on a machine of operations on streams, and what follows from it. Values; all but the
+// measuring is pure.
 namespace fairway::collectives {
+
+class GpuCalls;
 
 // Who does an operation on a stream.
 enum class GpuWay : std::uint8_t {
@@ -57,5 +61,8 @@ class WayTable {
 
 // Bytes of all blocks of that call, as rows count them.
 std::uint64_t bytes_of_all(const Collective& call, int size);
+
+// Communicator::measure_gpu() of `group`, which is open; `gpu`: its operations on streams.
+Result<std::string> measure_ways(Communicator& group, GpuCalls& gpu, std::size_t most_bytes, bool compare);
 
 }  // namespace fairway::collectives

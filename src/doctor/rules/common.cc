@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "doctor/gid.h"
+#include "doctor/cost.h"
 #include "topology/gpu_number.h"
 
 namespace fairway::doctor {
@@ -117,17 +117,14 @@ std::vector<std::string> wires_of(const Machine& machine, std::uint32_t nic) {
       out.push_back(machine.interfaces[leg.interface.index].name);
   }
   const auto* port = port_of(machine, nic);
-  if (out.empty() && port != nullptr && port->interface) out.push_back(*port->interface);
-  if (out.empty()) out.emplace_back("INTERFACE");
+  if (out.empty()) out.push_back(port == nullptr ? "INTERFACE" : port->interface.value_or("INTERFACE"));
   return out;
 }
 
 std::string interface_of(const Machine& machine, std::uint32_t nic) {
-  const auto& one = machine.nics[nic];
-  if (one.bond) {
-    if (const auto own = machine.bonds[one.bond.index].interface) return machine.interfaces[own.index].name;
-  }
-  return wires_of(machine, nic).front();
+  const auto bond = machine.nics[nic].bond;
+  const auto own = bond ? machine.bonds[bond.index].interface : topology::Ref<topology::NetInterface> {};
+  return own ? machine.interfaces[own.index].name : wires_of(machine, nic).front();
 }
 
 std::optional<std::uint32_t> nic_of_wire(const Machine& machine, const std::string& interface) {

@@ -2,7 +2,7 @@
 #include <map>
 #include <set>
 
-#include "doctor/gid.h"
+#include "doctor/cost.h"
 #include "doctor/nccl_settings.h"
 #include "doctor/rules/common.h"
 
@@ -306,42 +306,38 @@ void networks(const RuleInput& input, RuleResult& result) {
   result.add(std::move(finding));
 }
 
-// A setting of ARP as it acts on an interface: the larger of its own and that of all. None if it may be larger than
-// read.
+// A setting of ARP as it acts on an interface: the larger of its own and all's. None if it may be less than enough.
 std::optional<double> arp_setting(const Facts& facts, const std::string& interface, std::string_view name,
                                   double enough) {
   const auto all = facts.number(fmt::format("sysctl.net.ipv4.conf.all.{}", name));
   const auto own = facts.number(fmt::format("sysctl.net.ipv4.conf.{}.{}", interface, name));
-  if (all && own) return std::max(*all, *own);
-  if (all.value_or(own.value_or(0)) >= enough) return all ? all : own;
-  return {};
+  const double known = std::max(all.value_or(0), own.value_or(0));
+  return (all && own) || known >= enough ? std::optional(known) : std::nullopt;
 }
 
 void arp(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  const auto ports = roce_ports(machine);
-  if (ports.size() < 2) return result.not_applicable();
+  if (roce_ports(machine).size() < 2) return result.not_applicable();
   const auto groups = rail_networks(machine);
   if (groups.empty()) return result.lacks("the addresses of the rails are not recorded (snapshots leave them out)");
   for (const auto& [network, nics] : groups) {
     if (nics.size() < 2 || network.find(':') != network.npos) continue;  // IPv6 asks by other rules
     Finding finding;
     for (const auto& node : nics) {
+      const auto& name = machine.nics[node.index].name;
       const auto interface = interface_of(machine, node.index);
       const auto filter = arp_setting(input.facts, interface, "arp_filter", 1);
-      if (filter && *filter >= 1) continue;  // who answers is decided by the routes
       const auto ignore = arp_setting(input.facts, interface, "arp_ignore", 1);
       const auto announce = arp_setting(input.facts, interface, "arp_announce", 2);
+      if (filter.value_or(0) >= 1 || (ignore.value_or(0) >= 1 && announce.value_or(0) >= 2)) continue;
       if (!ignore || !announce || !filter) {
-        result.lacks(fmt::format("{}: net.ipv4.conf.{}.arp_ignore, arp_announce and arp_filter: {}",
-                                 machine.nics[node.index].name, interface,
-                                 input.facts.why_not(fmt::format("sysctl.net.ipv4.conf.{}.arp_ignore", interface))));
+        const auto why = input.facts.why_not(fmt::format("sysctl.net.ipv4.conf.{}.arp_ignore", interface));
+        result.lacks(fmt::format("{}: how {} answers ARP: {}", name, interface, why));
         continue;
       }
-      if (*ignore >= 1 && *announce >= 2) continue;
       finding.devices.push_back(node);
-      finding.evidence.push_back({fmt::format("{} ({}): arp_ignore {}, arp_announce {}, arp_filter 0",
-                                              machine.nics[node.index].name, interface, *ignore, *announce),
+      const auto values = fmt::format("arp_ignore {}, arp_announce {}, arp_filter 0", *ignore, *announce);
+      finding.evidence.push_back({fmt::format("{} ({}): {}", name, interface, values),
                                   fmt::format("/proc/sys/net/ipv4/conf/{{all,{}}}", interface)});
     }
     if (finding.devices.empty()) continue;
@@ -352,8 +348,7 @@ void arp(const RuleInput& input, RuleResult& result) {
     finding.fix = {"sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"};
     finding.advice =
         "By Linux's default any interface answers for every address of the host. Peers then send one NIC's packets to "
-        "another: TCP goes through the wrong rail, and RoCE's meet no queue pair there and are dropped. Or give each "
-        "rail a network of its own.";
+        "another: TCP goes through the wrong rail, and RoCE's meet no queue pair there and are dropped.";
     result.add(std::move(finding));
   }
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "doctor/gid.h"
+#include "doctor/cost.h"
 #include "doctor/nccl_settings.h"
 #include "doctor/rules/common.h"
 

@@ -1,9 +1,9 @@
-#include "sim/group_messages.h"
-
 #include <set>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "sim/group_measure.h"
 
 // What pictures of collectives are drawn from: each message of engines that run a schedule, and what it carries.
 namespace fairway::sim {

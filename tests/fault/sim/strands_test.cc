@@ -11,7 +11,7 @@
 
 #include "engine/open.h"
 #include "sim/fabric.h"
-#include "sim/strand.h"
+#include "sim/fiber.h"
 #include "support/at_length.h"
 #include "transport/loopback/direct_wire.h"
 

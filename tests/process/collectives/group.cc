@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "collectives/host/nearness.h"
+#include "collectives/host/choose.h"
 #include "support/open_engine.h"
 
 namespace fairway {

@@ -10,7 +10,7 @@
 
 #include "fairway/collectives.h"
 
-#include "collectives/job/meeting_place.h"
+#include "collectives/job/launcher.h"
 #include "process/collectives/started.h"
 
 // Ranks find each other by what a launcher says: examples/job.cc, started as people start it.

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "collectives/host/table.h"
+#include "collectives/host/ways.h"
 #include "process/collectives/group.h"
 
 // Communicator::measure(): who is the fastest is kept, and communicators of the same shape take it.

@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "collectives/counter_range.h"
-#include "collectives/tag.h"
 #include "process/collectives/group.h"
 
 // What a rank is in while another gives up: a call before the one that failed, or the join of another communicator.

@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "c/collective.h"
+#include "c/abi.h"
 #include "process/gpu_collectives/nccl_rank.h"
 
 // Operations on GPU memory through the C ABI.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "collectives/gpu/device/further.h"
-#include "collectives/gpu/device/reading.h"
+#include "collectives/gpu/device/reduce_window.cuh"
 #include "support/cuda/cpu_block.h"
 #include "support/cuda/kernels.h"
 #include "support/cuda/memory.h"

@@ -1,6 +1,6 @@
-#include "collectives/host/blame.h"
-
 #include <gtest/gtest.h>
+
+#include "collectives/host/alarms.h"
 
 namespace fairway::collectives {
 namespace {

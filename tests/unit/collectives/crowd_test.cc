@@ -1,9 +1,9 @@
-#include "collectives/host/crowd.h"
-
 #include <atomic>
 
 #include <gtest/gtest.h>
 #include <sched.h>
+
+#include "collectives/host/lanes.h"
 
 namespace fairway::collectives {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "collectives/host/table.h"
+#include "collectives/host/ways.h"
 
 namespace fairway::collectives {
 namespace {

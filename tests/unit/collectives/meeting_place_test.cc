@@ -1,5 +1,3 @@
-#include "collectives/job/meeting_place.h"
-
 #include <cstdlib>
 #include <fstream>
 #include <string>

@@ -1,5 +1,3 @@
-#include "collectives/host/nearness.h"
-
 #include <string>
 #include <vector>
 
@@ -7,6 +5,8 @@
 #include <sched.h>
 
 #include "fairway/loopback.h"
+
+#include "collectives/host/choose.h"
 
 namespace fairway::collectives {
 namespace {

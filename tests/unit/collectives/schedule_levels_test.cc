@@ -7,7 +7,6 @@
 
 #include "collectives/host/choose.h"
 #include "collectives/host/schedule.h"
-#include "collectives/host/schedule_order.h"
 #include "support/sanitized.h"
 #include "unit/collectives/schedule_model.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/host/schedule_order.h"
+#include "collectives/host/schedule.h"
 
 namespace fairway::collectives {
 

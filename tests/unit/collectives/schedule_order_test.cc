@@ -1,5 +1,3 @@
-#include "collectives/host/schedule_order.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -11,7 +9,7 @@
 #include <unistd.h>
 
 #include "collectives/host/choose.h"
-#include "collectives/host/nearness.h"
+#include "collectives/host/schedule.h"
 #include "unit/collectives/schedule_model.h"
 
 // Ranks that a launcher has dealt over hosts and NUMA nodes like cards: rings and trees go along hosts all the same.

@@ -7,7 +7,7 @@
 #include <linux/ethtool.h>
 #include <unistd.h>
 
-#include "doctor/compare.h"
+#include "doctor/cost.h"
 #include "doctor/netlink.h"
 #include "server.h"
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "doctor/outputs.h"
+#include "doctor/gather.h"
 #include "doctor/report.h"
 #include "reading_support.h"
 #include "topology/evidence.h"

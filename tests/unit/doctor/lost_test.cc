@@ -7,7 +7,7 @@
 namespace fairway::doctor::testing {
 namespace {
 
-std::string findings_of(const Report& report) {
+std::string titles_of(const Report& report) {
   std::string out;
   for (const auto& one : report.findings) out += one.rule + ": " + one.title + "\n";
   return out;
@@ -40,7 +40,7 @@ TEST(DoctorLost, AGpuWithErrorCellsIsBroken) {
                   "gpu-lost", Level::warning));
   // A fan's or a power's sensor alone.
   EXPECT_TRUE(has(report_on(table(fine, "0", "ERR!  33C    P0              71W / 700W")), "gpu-lost", Level::warning));
-  EXPECT_NE(findings_of(report_on(table("ERR!", "0", cool))).find("GPU1"), std::string::npos);
+  EXPECT_NE(titles_of(report_on(table("ERR!", "0", cool))).find("GPU1"), std::string::npos);
 }
 
 TEST(DoctorLost, ACellOfACsvThatCouldNotBeReadIsALostGpu) {
@@ -72,7 +72,7 @@ TEST(DoctorLost, ASentenceInPlaceOfAGpuIsALostGpu) {
   EXPECT_EQ(alone.read.front().what, "nvidia-smi");
   const auto inside = report_on(log + "Unable to determine the device handle for GPU 0000:43:00.0: Unknown Error\n");
   EXPECT_TRUE(has(inside, "gpu-lost", Level::broken));
-  EXPECT_NE(findings_of(inside).find("0000:43:00.0"), std::string::npos);
+  EXPECT_NE(titles_of(inside).find("0000:43:00.0"), std::string::npos);
 }
 
 TEST(DoctorLost, AFunctionThatReadsAsOnesIsLost) {
@@ -130,14 +130,14 @@ TEST(DoctorLost, WhatTheDriverLogsWithoutAnXid) {
         "[ 1.2] NVRM: BAR1 is 0M @ 0x0 (PCI:0000:5d:00.0)\n"}) {
     const auto report = report_on(matrix + log);
     EXPECT_TRUE(has(report, "gpu-lost", Level::broken)) << log;
-    EXPECT_EQ(findings_of(report).find("gpu-lost: 0000:5d:00.0"), 0U) << log << findings_of(report);
-    EXPECT_EQ(report.findings.size(), 1U) << log << findings_of(report);
+    EXPECT_EQ(titles_of(report).find("gpu-lost: 0000:5d:00.0"), 0U) << log << titles_of(report);
+    EXPECT_EQ(report.findings.size(), 1U) << log << titles_of(report);
   }
   // An XID of the same GPU is the same fault; a line that names no GPU counts too; what a driver says at boot does not.
   const auto both = report_on(matrix +
                               "[ 1.1] NVRM: Xid (PCI:0000:5d:00): 79, pid=1, GPU has fallen off the bus.\n"
                               "[ 1.2] NVRM: GPU 0000:5d:00.0: GPU has fallen off the bus.\n");
-  EXPECT_EQ(both.findings.size(), 1U) << findings_of(both);
+  EXPECT_EQ(both.findings.size(), 1U) << titles_of(both);
   EXPECT_TRUE(has(report_on("[ 1.2] NVRM: RmInitAdapter failed! (0x26:0xffff:1106)\n"), "gpu-lost", Level::broken));
   EXPECT_EQ(word(report_on(matrix + "[ 1.1] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07\n").verdict),
             "ok");
@@ -186,8 +186,8 @@ TEST(DoctorLost, ALimitedLinkOfAnotherDeviceIsANote) {
       "with 16.0 GT/s PCIe x8 link)\n";
   const std::string log = "$ dmesg\n[ 1.2] pci 0000:01:00.0:" + limited;
   const auto only_a_note = [](const Report& report, const char* says) {
-    EXPECT_TRUE(has(report, "pcie-limited")) << findings_of(report);
-    EXPECT_FALSE(has(report, "pcie-limited", Level::warning)) << findings_of(report);
+    EXPECT_TRUE(has(report, "pcie-limited")) << titles_of(report);
+    EXPECT_FALSE(has(report, "pcie-limited", Level::warning)) << titles_of(report);
     EXPECT_NE(find(report, "pcie-limited")->advice.find(says), std::string::npos)
         << find(report, "pcie-limited")->advice;
   };

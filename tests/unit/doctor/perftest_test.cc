@@ -1,7 +1,6 @@
-#include "doctor/perftest.h"
-
 #include <gtest/gtest.h>
 
+#include "doctor/measurement.h"
 #include "server.h"
 
 namespace fairway::doctor::testing {

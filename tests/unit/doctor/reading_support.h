@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "doctor/reading.h"
+#include "doctor/report.h"
 #include "server.h"
 
 // Texts as people give them, and the report on them.

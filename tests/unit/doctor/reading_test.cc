@@ -1,5 +1,3 @@
-#include "doctor/reading.h"
-
 #include <filesystem>
 
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@
 namespace fairway::doctor::testing {
 namespace {
 
-std::string findings_of(const Report& report) {
+std::string titles_of(const Report& report) {
   std::string out;
   for (const auto& finding : report.findings)
     out += std::string(to_string(finding.level)) + " " + finding.rule + ": " + finding.title + "\n";
@@ -32,8 +32,8 @@ std::vector<Pair> pairs() {
 TEST(DoctorRules, TheHealthyServerHasNoFinding) {
   for (const auto& server : {healthy(), healthy_vm(), healthy_with_bonds()}) {
     const auto report = run(server);
-    EXPECT_TRUE(report.verdict.ok) << findings_of(report);
-    EXPECT_TRUE(report.findings.empty()) << findings_of(report);
+    EXPECT_TRUE(report.verdict.ok) << titles_of(report);
+    EXPECT_TRUE(report.findings.empty()) << titles_of(report);
     EXPECT_EQ(exit_code(report.verdict), 0);
   }
 }
@@ -41,14 +41,14 @@ TEST(DoctorRules, TheHealthyServerHasNoFinding) {
 TEST(DoctorRules, EachHasAMachineThatTriggersIt) {
   for (const auto& pair : pairs()) {
     const auto report = run(pair.trigger());
-    EXPECT_TRUE(has(report, pair.rule)) << pair.rule << " finds nothing\n" << findings_of(report);
+    EXPECT_TRUE(has(report, pair.rule)) << pair.rule << " finds nothing\n" << titles_of(report);
   }
 }
 
 TEST(DoctorRules, EachHasANearMissThatDoesNot) {
   for (const auto& pair : pairs()) {
     const auto report = run(pair.near_miss());
-    EXPECT_FALSE(has(report, pair.rule)) << pair.rule << " finds something in its near miss\n" << findings_of(report);
+    EXPECT_FALSE(has(report, pair.rule)) << pair.rule << " finds something in its near miss\n" << titles_of(report);
   }
 }
 
@@ -115,7 +115,7 @@ TEST(DoctorRules, WithoutInputsTheySayWhyAndNeverThatAllIsWell) {
   server.now.facts = Facts();
   server.now.facts.miss("pci", "needs root");
   const auto report = run(server);
-  EXPECT_TRUE(report.findings.empty()) << findings_of(report);
+  EXPECT_TRUE(report.findings.empty()) << titles_of(report);
   const auto said = [&](std::string_view rule) {
     for (const auto& one : report.not_looked) {
       if (one.rule == rule) return one.why;
@@ -141,7 +141,7 @@ TEST(DoctorRules, DearestFirstAndOneCauseOnce) {
   pci_of_nic(server, 2).link.speed_gts.value = 16;
   pci_of_nic(server, 5).link.speed_gts.value = 16;
   const auto report = run(server);
-  ASSERT_EQ(report.findings.size(), 2U) << findings_of(report);
+  ASSERT_EQ(report.findings.size(), 2U) << titles_of(report);
   EXPECT_GE(report.findings[0].loss_gbps.value_or(0), report.findings[1].loss_gbps.value_or(0));
   EXPECT_EQ(exit_code(report.verdict), 1);
   EXPECT_EQ(report.verdict.loss_gbps, report.findings[0].loss_gbps);

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/messages/record_codec.h"
-#include "sim/random.h"
+#include "sim/simulation.h"
 
 namespace fairway::engine {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "links.h"
-#include "sim/random.h"
+#include "sim/simulation.h"
 
 namespace fairway::engine {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "engine/links/route.h"
 #include "links.h"
-#include "sim/random.h"
+#include "sim/simulation.h"
 
 namespace fairway::engine {
 namespace {

@@ -1,11 +1,10 @@
-#include "sim/strand.h"
-
 #include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "fault/promises/cluster.h"
+#include "sim/fiber.h"
 
 namespace fairway::sim {
 namespace {

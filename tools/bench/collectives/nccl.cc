@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "collectives/nccl/library.h"
-#include "collectives/nccl/operation.h"
 
 namespace fairway::tool::bench {
 namespace {

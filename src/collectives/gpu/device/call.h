@@ -253,4 +253,8 @@ struct MessagesCall {
 };
 static_assert(sizeof(MessagesCall) <= 4096);
 
+// The kernels of kernels.cu as the driver takes them; null if this was built without nvcc.
+const char* group_kernels();
+const char* further_kernels();  // of further.cu
+
 }  // namespace fairway::collectives::gpu

@@ -16,7 +16,7 @@ namespace fairway::collectives::gpu {
 //   take(word, from, to): changes it if it is `from`, by one lane of the GPU alone. count(word): adds one, and returns
 //   the sum; what each counter did before comes before what the last one does from there on. count_only(): in no order
 //   now(): nanoseconds; rest(): between looks
-//   rows of lines: see lines.h
+//   rows of lines: see rows.h
 template <class H>
 class Channel {
  public:

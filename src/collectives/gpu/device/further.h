@@ -1,8 +1,8 @@
 #pragma once
 
-#include "collectives/gpu/device/blocks.h"
-#include "collectives/gpu/device/messages.h"
-#include "collectives/gpu/device/sums.h"
+#include "collectives/gpu/device/all_to_allv.cuh"
+#include "collectives/gpu/device/reduce.cuh"
+#include "collectives/gpu/device/send_recv.cuh"
 
 // What a block of a further kernel does. These stand apart from those of work.h, so that none of them takes time or
 // registers there. F: how rows travel. docs/collective-algorithms.md has it as a table.

@@ -1,5 +1,5 @@
 #include "collectives/gpu/device/hardware.cuh"
-#include "collectives/gpu/device/reading.h"
+#include "collectives/gpu/device/reduce_window.cuh"
 
 // The kernels of collectives on GPU memory: of each family one for what moves bytes, and one for each type that is
 // combined.
@@ -20,15 +20,15 @@ __device__ __forceinline__ void read(const ReadCall& call) {
 }  // namespace
 }  // namespace fairway::collectives::gpu
 
-#define FAIRWAY_KERNEL(family, name, type)                                                              \
-  extern "C" __global__ void __launch_bounds__(fairway::collectives::gpu::kThreads, 2)                  \
-      fairway_##family##_##name(const __grid_constant__ fairway::collectives::gpu::Call call) {         \
-    fairway::collectives::gpu::run<type, fairway::collectives::gpu::Family::family>(call);              \
+#define FAIRWAY_KERNEL(family, name, type)                                                      \
+  extern "C" __global__ void __launch_bounds__(fairway::collectives::gpu::kThreads, 2)          \
+      fairway_##family##_##name(const __grid_constant__ fairway::collectives::gpu::Call call) { \
+    fairway::collectives::gpu::run<type, fairway::collectives::gpu::Family::family>(call);      \
   }
-#define FAIRWAY_READ_KERNEL(name, type)                                                                \
-  extern "C" __global__ void __launch_bounds__(fairway::collectives::gpu::kReadThreads, 1)             \
-      fairway_read_##name(const __grid_constant__ fairway::collectives::gpu::ReadCall call) {          \
-    fairway::collectives::gpu::read<type>(call);                                                       \
+#define FAIRWAY_READ_KERNEL(name, type)                                                       \
+  extern "C" __global__ void __launch_bounds__(fairway::collectives::gpu::kReadThreads, 1)    \
+      fairway_read_##name(const __grid_constant__ fairway::collectives::gpu::ReadCall call) { \
+    fairway::collectives::gpu::read<type>(call);                                              \
   }
 #define FAIRWAY_GROUP_KERNEL(name, type) \
   FAIRWAY_KERNEL(pair, name, type)       \

@@ -1,4 +1,4 @@
-#include "collectives/gpu/device/kernels.h"
+#include "collectives/gpu/device/call.h"
 
 // For builds without nvcc; otherwise these functions are generated from kernels.cu and further.cu.
 namespace fairway::collectives::gpu {

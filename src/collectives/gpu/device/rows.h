@@ -1,7 +1,7 @@
 #pragma once
 
-#include "collectives/gpu/device/bytes.h"
 #include "collectives/gpu/device/channel.h"
+#include "collectives/gpu/device/elements.h"
 
 // Rows of lines, between the caller's memory and a rank's scratch memory. Of H, the hardware:
 //   kLanesHere: how many of a row's lanes one caller plays: 1 on a GPU, all on a CPU

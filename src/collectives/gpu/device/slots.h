@@ -1,12 +1,12 @@
 #pragma once
 
-#include "collectives/gpu/device/bytes.h"
 #include "collectives/gpu/device/channel.h"
+#include "collectives/gpu/device/elements.h"
 #include "collectives/gpu/device/rows.h"
 
-// Rows of the further kernels (sums.h, blocks.h, messages.h), in one of two forms: lines, or where lines
+// Rows of the further kernels (reduce.cuh, all_to_allv.cuh, send_recv.cuh), in one of two forms: lines, or where lines
 // may be torn units. They go by the rounds of lines in both. These kernels loop over the other ranks where those of
-// lines.h load from all at once: they are many, and their code is to be little.
+// ll128.cuh load from all at once: they are many, and their code is to be little.
 namespace fairway::collectives::gpu {
 
 struct LineForm {

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "collectives/gpu/device/bytes.h"
 #include "collectives/gpu/device/channel.h"
-#include "collectives/gpu/device/lines.h"
-#include "collectives/gpu/device/number.h"
-#include "collectives/gpu/device/pair.h"
+#include "collectives/gpu/device/elements.h"
+#include "collectives/gpu/device/ll128.cuh"
+#include "collectives/gpu/device/ll128_pair.cuh"
 
 // What a block of a collective's kernel does. docs/collective-algorithms.md has it as a table.
 namespace fairway::collectives::gpu {

@@ -1,6 +1,14 @@
-// Whether a call is well formed, and what a schedule needs of it.
+// What a call is: whether it is well formed and what a schedule needs of it, in which words, by which algorithm and
+// why, and which calls of a group travel as one.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
 #include <fmt/format.h>
 
+#include "fairway/collectives.h"
+
+#include "collectives/gpu/device/call.h"
 #include "collectives/state.h"
 
 namespace fairway::collectives {
@@ -173,3 +181,177 @@ Shape shape_of(const Collective& call, Algorithm algorithm, int rank, int size, 
 }
 
 }  // namespace fairway::collectives
+
+// The words of the public enumerations.
+namespace fairway {
+
+std::size_t size_of(DataType type) {
+  switch (type) {
+    case DataType::i8:
+    case DataType::u8:
+    case DataType::f8e4m3:
+    case DataType::f8e5m2: return 1;
+    case DataType::i16:
+    case DataType::u16:
+    case DataType::f16:
+    case DataType::bf16: return 2;
+    case DataType::i32:
+    case DataType::u32:
+    case DataType::f32: return 4;
+    case DataType::i64:
+    case DataType::u64:
+    case DataType::f64: return 8;
+  }
+  return 0;
+}
+
+std::string_view to_string(DataType type) {
+  switch (type) {
+    case DataType::i8: return "i8";
+    case DataType::u8: return "u8";
+    case DataType::i16: return "i16";
+    case DataType::u16: return "u16";
+    case DataType::i32: return "i32";
+    case DataType::u32: return "u32";
+    case DataType::i64: return "i64";
+    case DataType::u64: return "u64";
+    case DataType::f16: return "f16";
+    case DataType::bf16: return "bf16";
+    case DataType::f32: return "f32";
+    case DataType::f64: return "f64";
+    case DataType::f8e4m3: return "f8e4m3";
+    case DataType::f8e5m2: return "f8e5m2";
+  }
+  return "unknown type";
+}
+
+std::string_view to_string(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::sum: return "sum";
+    case Reduction::product: return "product";
+    case Reduction::min: return "min";
+    case Reduction::max: return "max";
+    case Reduction::average: return "average";
+    case Reduction::custom: return "custom";
+    case Reduction::premul_sum: return "premul_sum";
+  }
+  return "unknown reduction";
+}
+
+std::string_view to_string(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::barrier: return "barrier";
+    case CollectiveKind::all_reduce: return "all_reduce";
+    case CollectiveKind::reduce: return "reduce";
+    case CollectiveKind::broadcast: return "broadcast";
+    case CollectiveKind::all_gather: return "all_gather";
+    case CollectiveKind::gather: return "gather";
+    case CollectiveKind::scatter: return "scatter";
+    case CollectiveKind::reduce_scatter: return "reduce_scatter";
+    case CollectiveKind::all_to_all: return "all_to_all";
+    case CollectiveKind::all_to_allv: return "all_to_allv";
+  }
+  return static_cast<std::uint32_t>(kind) == collectives::gpu::kMessageKind
+             ? "message"
+             : "unknown collective";  // of stream_messages(), in progress
+}
+
+std::string_view to_string(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::automatic: return "automatic";
+    case Algorithm::one_shot: return "one_shot";
+    case Algorithm::direct: return "direct";
+    case Algorithm::recursive_doubling: return "recursive_doubling";
+    case Algorithm::ring: return "ring";
+    case Algorithm::binomial: return "binomial";
+    case Algorithm::chain: return "chain";
+    case Algorithm::bruck: return "bruck";
+    case Algorithm::dissemination: return "dissemination";
+    case Algorithm::hierarchical: return "hierarchical";
+  }
+  return "unknown algorithm";
+}
+
+// Which algorithm an operation on host memory takes, and why.
+
+using namespace collectives;  // NOLINT(google-build-using-namespace)
+
+std::string Communicator::State::explain(const Collective& call) const {
+  const std::uint64_t bytes = call.count * width_of(call), all = all_bytes(call.kind, bytes, size());
+  const Algorithm taken = chosen(call);
+  const std::string what = fmt::format("{} of {} bytes: by {}: ", to_string(call.kind), all, to_string(taken));
+  if (call.algorithm != Algorithm::automatic) return what + "the call names it";
+  const bool ordered = is_ordered(call);
+  const auto others = algorithms_of(call.kind, ordered);
+  if (others.size() == 1 && near.groups < 2) return what + "there is no other";
+  if (!ordered && ways.fastest(call.kind, all) != Algorithm::automatic) return what + ways.why(call.kind, all);
+  std::string costs_text;
+  for (const Algorithm each : others)
+    costs_text += fmt::format("{}{} {:.1f} us", costs_text.empty() ? "" : ", ", to_string(each),
+                              cost_of(call.kind, each, size(), bytes, piece_bytes, costs) / 1e3);
+  if (near.groups > 1 && has_algorithm(call.kind, Algorithm::hierarchical, ordered))
+    costs_text += fmt::format(", hierarchical {:.1f} us", cost_in_levels(near, bytes, piece_bytes, costs) / 1e3);
+  return what +
+         fmt::format("by the model of costs {}; {}", costs_text,
+                     ordered ? "what is combined in the order of ranks is not measured" : ways.why(call.kind, all));
+}
+
+// Operations of one group: neighbours that are small and alike travel as one.
+
+namespace {
+
+constexpr std::uint64_t kTogether = 64U << 10;  // bytes that are worth two copies more
+
+std::uint64_t bytes_of(const Collective& call) {
+  return call.count * width_of(call);
+}
+
+// Every rank makes the same calls, so every rank comes to the same answer.
+bool go_together(const Collective& a, const Collective& b) {
+  return a.kind == CollectiveKind::all_reduce && b.kind == CollectiveKind::all_reduce && a.type == b.type &&
+         a.reduction == b.reduction && a.reduction != Reduction::custom && a.algorithm == Algorithm::automatic &&
+         b.algorithm == Algorithm::automatic && a.reproducible == b.reproducible && a.timeout == b.timeout;
+}
+
+}  // namespace
+
+Status Communicator::run_all(std::span<const Collective> group) {
+  if (state_ == nullptr) return State::moved();
+  for (const Collective& call : group)
+    if (Status status = check(call, rank(), size()); !status) return status.with_context(to_string(call.kind));
+  std::vector<std::byte> memory;
+  for (std::size_t from = 0, to = 0; from < group.size(); from = to) {
+    std::uint64_t bytes = bytes_of(group[from]);
+    for (to = from + 1; to < group.size() && go_together(group[from], group[to]); ++to) {
+      const std::uint64_t next = bytes_of(group[to]);
+      if (bytes > kTogether || next > kTogether - bytes) break;
+      bytes += next;
+    }
+    if (to == from + 1) {
+      if (Status status = run(group[from]); !status) return status;
+      continue;
+    }
+    memory.resize(bytes);
+    std::byte* at = memory.data();
+    for (const Collective& call : group.subspan(from, to - from)) {
+      if (is_premul(call))
+        scale(at, call.input, call.type, call.count, call.factor);
+      else if (bytes_of(call) != 0)
+        std::memcpy(at, call.input, bytes_of(call));
+      at += bytes_of(call);
+    }
+    Collective all = group[from];
+    all.factor = 1;  // each has been multiplied by its own
+    all.input = all.output = memory.data();
+    all.count = bytes / width_of(all);
+    if (Status status = run(all); !status) return status;
+    at = memory.data();
+    for (const Collective& call : group.subspan(from, to - from)) {
+      if (bytes_of(call) != 0) std::memcpy(call.output, at, bytes_of(call));
+      at += bytes_of(call);
+    }
+  }
+  return {};
+}
+
+}  // namespace fairway

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "collectives/gpu/device/number.h"
+#include "collectives/gpu/device/elements.h"
 #include "collectives/gpu/device/rows.h"
 
-// What a warp of a collective's kernel does by lines between two ranks.
+// What a warp of a collective's kernel does by lines (NCCL: LL128) between two ranks.
 namespace fairway::collectives::gpu {
 
 template <class T, class H>

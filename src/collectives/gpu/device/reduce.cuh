@@ -1,9 +1,9 @@
 #pragma once
 
-#include "collectives/gpu/device/number.h"
+#include "collectives/gpu/device/elements.h"
 #include "collectives/gpu/device/slots.h"
 
-// What a warp of a further kernel combines: reduce of any type, and what no kernel of lines.h has, f8 and inputs
+// What a warp of a further kernel combines: reduce of any type, and what no kernel of ll128.cuh has, f8 and inputs
 // that are multiplied before.
 namespace fairway::collectives::gpu {
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "collectives/gpu/device/number.h"
+#include "collectives/gpu/device/elements.h"
 #include "collectives/gpu/device/rows.h"
 
-// What a warp of a collective's kernel does by lines among more than two ranks. What comes from all of them is loaded
+// What a warp of a collective's kernel does by lines (NCCL: LL128) among more than two ranks. What comes from all of them is loaded
 // together: one after the other, each would take the time of a load.
 namespace fairway::collectives::gpu {
 
