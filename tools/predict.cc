@@ -16,7 +16,6 @@
 #include "predict/what_if.h"
 #include "render/layout.h"
 #include "render/svg.h"
-#include "render/traffic.h"
 #include "topology/discover.h"
 #include "topology/file.h"
 #include "topology/load.h"

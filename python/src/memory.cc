@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "dlpack.h"
-#include "sys/available_memory.h"
+#include "sys/process_memory.h"
 
 namespace fairway::python {
 namespace {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "control/directory_server.h"
-#include "core/rejection_sender.h"
+#include "core/runtime.h"
 
 namespace fairway::control {
 namespace {

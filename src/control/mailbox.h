@@ -7,7 +7,7 @@
 #include <string>
 
 #include "control/control.h"
-#include "core/mpsc_queue.h"
+#include "core/queues.h"
 
 namespace fairway::control {
 

@@ -147,6 +147,14 @@ class Listener {
   virtual bool announced() const { return true; }                    // as Channel::announced
 };
 
+// Implemented by a Listener that can send a message to a peer before it rejects the connection because this process is
+// out of file descriptors.
+class RejectionSender {
+ public:
+  virtual ~RejectionSender() = default;
+  virtual void set_rejection(std::vector<std::byte> message) = 0;
+};
+
 struct InterfaceAddress {
   std::string interface;  // "eth0"
   std::string host;       // "10.0.0.7", "fd00::7"

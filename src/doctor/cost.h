@@ -8,7 +8,7 @@
 
 #include "doctor/finding.h"
 #include "doctor/rule.h"
-#include "topology/network.h"
+#include "topology/devices.h"
 
 // Which paths cross a device, and what a fault on it costs them: the predicted rate as it is and without the fault. And
 // what two ways of measuring differ by.

@@ -10,7 +10,7 @@
 #include "doctor/rule.h"
 #include "predict/model.h"
 #include "render/phrases.h"
-#include "topology/pci_ids.h"
+#include "topology/pci.h"
 
 namespace fairway::doctor {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "topology/ids.h"
+#include "topology/fact.h"
 #include "topology/output.h"
 
 // The doctor's report: findings, rules that lacked their input, and one verdict.

@@ -10,10 +10,9 @@
 #endif
 
 #include "topology/discover.h"
-#include "topology/evidence.h"
 #include "topology/file.h"
 #include "topology/load.h"
-#include "topology/pci_ids.h"
+#include "topology/pci.h"
 #include "topology/text.h"
 
 // A machine and its facts: looked at, read from what was recorded, and kept as a record.

@@ -8,8 +8,8 @@
 
 #include "fairway/status.h"
 
+#include "predict/calibrate.h"
 #include "predict/flow.h"
-#include "predict/measured.h"
 #include "topology/output.h"
 
 // Measured rates, read from the output of several programs.

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "doctor/gather.h"
-#include "topology/job_variables.h"
+#include "topology/output.h"
 #include "topology/text.h"
 
 // NCCL's settings, and what communication libraries say of themselves.

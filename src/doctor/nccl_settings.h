@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "topology/path_class.h"
+#include "topology/machine.h"
 
 // NCCL's environment variables as NCCL reads them. Every rule asks here what a value means.
 namespace fairway::doctor {

@@ -7,8 +7,8 @@
 #include "doctor/measurement.h"
 #include "topology/assess.h"
 #include "topology/command_text.h"
-#include "topology/job_variables.h"
 #include "topology/load.h"
+#include "topology/output.h"
 #include "topology/text.h"
 
 // Outputs of commands: each kind and its one reader, and the readers of those that no other file has.

@@ -9,7 +9,7 @@
 
 #include "fairway/request.h"
 
-#include "core/mpsc_queue.h"
+#include "core/queues.h"
 
 namespace fairway::engine {
 

@@ -11,8 +11,7 @@
 
 #include "engine/values.h"
 #include "sys/error.h"
-#include "sys/numa.h"
-#include "sys/readable.h"
+#include "sys/process_memory.h"
 #include "transport/gpu_access.h"
 
 namespace fairway::engine {

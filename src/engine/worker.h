@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/mpsc_queue.h"
-#include "core/owner_word.h"
+#include "core/gates.h"
+#include "core/queues.h"
 #include "engine/links/outbox.h"
 #include "engine/links/scratch_memory.h"
 #include "engine/local_regions.h"

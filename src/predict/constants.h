@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -7,11 +8,37 @@
 #include <span>
 #include <string_view>
 
-#include "predict/range.h"
+#include "topology/machine.h"
 
-// The few numbers that the model cannot take from the machine's facts. The table in constants.cc has the meaning, range
-// and source of each. None was fitted to the measurements that the tests compare the model with.
+// The few numbers that the model cannot take from the machine's facts, and the CPUs that some of them depend on. The
+// table in constants.cc has the meaning, range and source of each. None was fitted to the measurements that the tests
+// compare the model with.
 namespace fairway::predict {
+
+// An end of a range, or its middle.
+enum class Level : std::uint8_t { low, expected, high };
+inline constexpr std::array<Level, 3> kLevels = {Level::low, Level::expected, Level::high};
+
+// An expected figure and its plausible range: low <= expected <= high.
+struct Range {
+  double low = 0;
+  double expected = 0;
+  double high = 0;
+
+  static constexpr Range exactly(double x) { return {x, x, x}; }
+  [[nodiscard]] constexpr double at(Level level) const {
+    return level == Level::low ? low : level == Level::high ? high : expected;
+  }
+  constexpr void set(Level level, double x) {
+    (level == Level::low ? low : level == Level::high ? high : expected) = x;
+  }
+  [[nodiscard]] constexpr bool holds(double x) const { return low <= x && x <= high; }
+  friend constexpr Range operator*(const Range& a, double k) { return {a.low * k, a.expected * k, a.high * k}; }
+  friend constexpr Range operator+(const Range& a, const Range& b) {
+    return {a.low + b.low, a.expected + b.expected, a.high + b.high};
+  }
+  friend bool operator==(const Range&, const Range&) = default;
+};
 
 enum class ConstantId : std::uint8_t {
   wire_fill,
@@ -89,5 +116,31 @@ class Constants {
  private:
   std::array<Range, kConstantCount> values_;
 };
+
+// CPUs by how they forward traffic between PCIe devices.
+enum class CpuKind : std::uint8_t {
+  unknown,
+  intel_old,       // up to Broadwell
+  intel_skylake,   // Skylake, Cascade Lake, Ice Lake
+  intel_sapphire,  // Sapphire Rapids
+  intel_emerald,   // Emerald Rapids
+  intel_granite,   // Xeon 6: Granite Rapids, Sierra Forest
+  amd_zen12,       // EPYC 7001, 7002
+  amd_zen34,       // EPYC 7003, 9004
+  amd_zen5,        // EPYC 9005
+  arm,
+  power9,
+  zhaoxin,
+};
+
+// By vendor, family and model number, else by the model's name, else by the machine's architecture.
+CpuKind cpu_kind(const topology::Machine& machine);
+// "spr", "emr", "milan", ...: the names that --what-if takes.
+std::optional<CpuKind> cpu_kind_from(std::string_view word);
+std::string_view to_string(CpuKind kind);
+
+bool is_amd(CpuKind kind);
+// The rate of one flow between devices across sockets of this kind, with relaxed ordering.
+ConstantId across_sockets(CpuKind kind);
 
 }  // namespace fairway::predict

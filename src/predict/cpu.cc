@@ -1,11 +1,10 @@
-#include "predict/cpu.h"
-
 #include <array>
 #include <cctype>
 #include <string>
 #include <utility>
 
-#include "topology/names.h"
+#include "predict/constants.h"
+#include "topology/fact.h"
 #include "topology/text.h"
 
 namespace fairway::predict {

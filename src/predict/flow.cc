@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "topology/gpu_number.h"
+#include "topology/devices.h"
 #include "topology/text.h"
 
 namespace fairway::predict {

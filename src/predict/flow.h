@@ -9,8 +9,7 @@
 
 #include "fairway/status.h"
 
-#include "predict/cpu.h"
-#include "predict/range.h"
+#include "predict/constants.h"
 #include "topology/machine.h"
 
 namespace fairway::predict {

@@ -2,15 +2,16 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "predict/constants.h"
 #include "predict/flow.h"
-#include "predict/range.h"
 #include "topology/machine.h"
 
-// The raw capacity of each link of a machine, or an assumption if it is not recorded.
+// The raw capacity of each link of a machine, or an assumption if it is not recorded; and the paths of several links.
 namespace fairway::predict {
 
 inline constexpr double kUnbounded = std::numeric_limits<double>::infinity();
@@ -47,5 +48,36 @@ std::uint32_t nvlink_generation(const topology::Machine& machine, std::uint32_t 
 // Before Ampere: such GPUs serve a NIC's reads slowly through a root complex.
 bool is_before_ampere(const topology::Gpu& gpu);
 bool is_virtual(const topology::Machine& machine, const Assumptions& assumptions);
+
+// One edge of a path through the machine's tree; `down`: away from the CPU.
+struct Step {
+  std::uint32_t edge = 0;  // into Paths::edges()
+  bool down = false;
+};
+
+// Paths through the PCIe trees, host bridges, NUMA nodes and sockets of a machine, and the links between its devices.
+// Immutable after construction.
+class Paths {
+ public:
+  explicit Paths(const topology::Machine& machine);
+
+  [[nodiscard]] const std::vector<topology::Edge>& edges() const { return edges_; }
+  // Up from one end to where the two meet, and down to the other; none if either has no place in a tree. Separate trees
+  // are joined at their roots. NVLink and similar links are in direct().
+  [[nodiscard]] std::optional<std::vector<Step>> tree(topology::NodeRef from, topology::NodeRef to) const;
+  // Links between exactly these two; several if the machine lists them separately.
+  [[nodiscard]] std::vector<Step> direct(topology::NodeRef from, topology::NodeRef to) const;
+
+ private:
+  struct Above {
+    topology::NodeRef node;
+    std::uint32_t edge = 0;
+  };
+  [[nodiscard]] std::vector<Above> climb(topology::NodeRef from) const;
+
+  std::vector<topology::Edge> edges_;
+  std::map<topology::NodeRef, Above> above_;  // the next node towards the CPU
+  std::map<topology::NodeRef, bool> in_tree_;
+};
 
 }  // namespace fairway::predict

@@ -1,11 +1,11 @@
-#include "predict/measured.h"
-
 #include <array>
 #include <cmath>
 #include <map>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "predict/calibrate.h"
 
 #ifdef FAIRWAY_HAVE_JSON
 #include <nlohmann/json.hpp>

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "predict/max_min.h"
-#include "predict/random.h"
 
 namespace fairway::predict {
 

@@ -1,9 +1,8 @@
-#include "predict/plan.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
 
+#include "predict/model.h"
 #include "predict/odds.h"
 
 namespace fairway::predict {

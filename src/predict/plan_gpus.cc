@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "predict/plan.h"
-#include "topology/unrecorded.h"
+#include "predict/model.h"
+#include "topology/edges.h"
 
 // Paths between GPUs, and between a GPU and its CPU.
 namespace fairway::predict {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "predict/calibrate.h"
-#include "predict/measured.h"
 #include "predict/model.h"
 #include "predict/odds.h"
 

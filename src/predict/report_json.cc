@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "predict/report.h"
-#include "topology/gpu_number.h"
+#include "topology/devices.h"
 
 namespace fairway::predict {
 namespace {

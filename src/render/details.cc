@@ -1,7 +1,6 @@
-#include "render/details.h"
-
 #include <fmt/format.h>
 
+#include "render/page.h"
 #include "render/phrases.h"
 
 namespace fairway::render {

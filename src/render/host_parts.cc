@@ -1,8 +1,7 @@
-#include "render/host_parts.h"
-
 #include <fmt/format.h>
 
 #include "render/layout.h"
+#include "render/layout_parts.h"
 #include "render/phrases.h"
 
 namespace fairway::render {

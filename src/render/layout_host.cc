@@ -5,10 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "render/host_parts.h"
 #include "render/layout.h"
-#include "render/layout_links.h"
-#include "render/layout_order.h"
+#include "render/layout_parts.h"
 #include "render/outline.h"
 #include "render/phrases.h"
 

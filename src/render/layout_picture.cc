@@ -7,8 +7,8 @@
 
 #include "render/layout.h"
 #include "render/phrases.h"
-#include "topology/names.h"
-#include "topology/unrecorded.h"
+#include "topology/edges.h"
+#include "topology/fact.h"
 
 namespace fairway::render {
 namespace {

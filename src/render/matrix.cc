@@ -143,13 +143,6 @@ std::string legend(const topology::Machine& machine, const FoldedMatrix& folded,
 
 }  // namespace
 
-std::string range(const Expected& expected) {
-  const auto one = [](double gbs) { return gbs >= 9.95 ? fmt::format("{:.0f}", gbs) : rate(gbs); };
-  const std::string low = one(expected.low_gbs);
-  const std::string high = one(expected.high_gbs);
-  return low == high ? low : low + "-" + high;
-}
-
 PathClass FoldedMatrix::at(std::size_t row, std::size_t column) const {
   const auto& members = groups[row].members;
   if (row == column && members.size() > 1) return paths.at(members[0], members[1]);

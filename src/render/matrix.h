@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "render/expected.h"
 #include "render/phrases.h"
 #include "topology/machine.h"
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "render/phrases.h"
 #include "topology/machine.h"
 
 namespace fairway::render {
@@ -67,5 +68,9 @@ void for_each_box(const std::vector<Box>& boxes, Visit visit) {
     for_each_box(box.children, visit);
   }
 }
+
+// The outline as indented lines, for issue reports: every device with its bus id, link and rate. Plain ASCII branches.
+std::string tree_text(const topology::Machine& machine, const TextStyle& style);
+std::string tree_text(const topology::Fabric& fabric, const TextStyle& style);
 
 }  // namespace fairway::render

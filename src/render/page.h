@@ -1,9 +1,11 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "render/expected.h"
-#include "topology/fabric.h"
+#include "render/phrases.h"
+#include "topology/machine.h"
 
 namespace fairway::render {
 
@@ -15,5 +17,13 @@ std::string page(const topology::Fabric& fabric);
 // The fixed parts of the page.
 std::string page_css();
 const char* page_script();
+
+// The known facts (details.cc) about one part of the machine, as label and value, for the card that a page shows on
+// hovering.
+struct Details {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> rows;
+};
+Details details(const topology::Machine& machine, topology::NodeRef node);
 
 }  // namespace fairway::render

@@ -54,6 +54,13 @@ std::string rate(const topology::Fact<double>& gbs) {
   return gbs ? rate(*gbs) : "?";
 }
 
+std::string range(const Expected& expected) {
+  const auto one = [](double gbs) { return gbs >= 9.95 ? fmt::format("{:.0f}", gbs) : rate(gbs); };
+  const std::string low = one(expected.low_gbs);
+  const std::string high = one(expected.high_gbs);
+  return low == high ? low : low + "-" + high;
+}
+
 std::string gigabits(double gbps) {
   return fmt::format("{} Gb/s", rate(gbps));
 }

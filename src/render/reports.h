@@ -5,12 +5,19 @@
 #include <string>
 #include <vector>
 
-#include "render/expected.h"
 #include "render/phrases.h"
 #include "topology/assess.h"
+#include "topology/machine.h"
 
-// What the subcommands of `fairway topo` print, as text. Pure functions.
+// What `fairway topo` and its subcommands print, as text. Pure functions.
 namespace fairway::render {
+
+// The machine in a few lines: sockets, GPUs, links, NICs, rails, and what is unknown.
+std::string summary(const topology::Machine& machine, const TextStyle& style);
+
+// The whole of `fairway topo`: summary, then the matrix, then how to read it.
+std::string overview(const topology::Machine& machine, const ExpectRate& expect, const TextStyle& style);
+std::string overview(const topology::Fabric& fabric, const TextStyle& style);
 
 // The NICs for a memory (a GPU or a NUMA node), best first, each with its place and its expected rate. `name`: what the
 // memory is called, "GPU3" or "NUMA node 1".

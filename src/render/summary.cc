@@ -1,5 +1,3 @@
-#include "render/summary.h"
-
 #include <algorithm>
 #include <map>
 
@@ -7,11 +5,12 @@
 
 #include "render/links.h"
 #include "render/matrix.h"
+#include "render/reports.h"
 #include "topology/assess.h"
 #include "topology/catalog.h"
-#include "topology/pci_ids.h"
+#include "topology/edges.h"
+#include "topology/pci.h"
 #include "topology/text.h"
-#include "topology/unrecorded.h"
 
 namespace fairway::render {
 namespace {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-
 #include "render/scene.h"
 
 namespace fairway::render {

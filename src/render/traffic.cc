@@ -1,5 +1,3 @@
-#include "render/traffic.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>

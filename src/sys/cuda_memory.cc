@@ -1,6 +1,15 @@
 #include "sys/cuda_memory.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <iterator>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -154,6 +163,154 @@ Status BusGpu::flush() const {
   const CurrentContext current(*driver_, context_);
   return driver_->check((*driver_)->cuFlushGPUDirectRDMAWrites(kFlushCurrentContext, kOrderedForOwner),
                         "cuFlushGPUDirectRDMAWrites");
+}
+
+using namespace cuda;
+
+// Under the lock: the first range that has some of those bytes.
+CudaPins::Ranges::iterator CudaPins::at(std::uint64_t begin, std::uint64_t end) const {
+  auto found = ranges_.upper_bound(begin);
+  if (found != ranges_.begin() && std::prev(found)->second.end > begin) return std::prev(found);
+  return found != ranges_.end() && found->first < end ? found : ranges_.end();
+}
+
+int CudaPins::pin(void* address, std::size_t size) {
+  const auto begin = reinterpret_cast<std::uint64_t>(address), end = begin + size;
+  {
+    std::unique_lock lock(mutex_);
+    for (auto found = at(begin, end); found != ranges_.end(); found = at(begin, end)) {
+      Range& range = found->second;
+      if (range.state == State::pinning) {
+        changed_.wait(lock);
+        continue;
+      }
+      if (range.state == State::ending || found->first > begin || range.end < end) return kErrorAlreadyRegistered;
+      ++range.users;
+      return kSuccess;
+    }
+    ranges_[begin].end = end;
+  }
+  const int result = driver_->cuMemHostRegister_v2(address, size, kHostPortable | kHostMapped);
+  const std::lock_guard lock(mutex_);
+  if (result == kSuccess)
+    ranges_[begin].state = State::pinned;
+  else
+    ranges_.erase(begin);
+  changed_.notify_all();
+  return result;
+}
+
+void CudaPins::unpin(void* address) {
+  std::uint64_t begin = reinterpret_cast<std::uint64_t>(address);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = at(begin, begin + 1);
+    if (found == ranges_.end() || --found->second.users != 0) return;
+    found->second.state = State::ending;
+    begin = found->first;
+  }
+  driver_->cuMemHostUnregister(reinterpret_cast<void*>(begin));
+  const std::lock_guard lock(mutex_);
+  ranges_.erase(begin);
+}
+
+bool CudaPins::touches(const void* address, std::size_t size) const {
+  const auto begin = reinterpret_cast<std::uint64_t>(address);
+  const std::lock_guard lock(mutex_);
+  return at(begin, begin + size) != ranges_.end();
+}
+
+bool pinned_by_program(const CudaDriver& driver, const void* address, std::size_t size) {
+  if (driver.pins().touches(address, size)) return false;
+  const auto begin = reinterpret_cast<std::uint64_t>(address), end = begin + size;
+  for (std::uint64_t at = begin; at < end;) {
+    const CudaPointer range = look_at(driver, reinterpret_cast<const void*>(at));
+    if (range.kind != MemoryKind::pinned || range.base > at || range.base + range.size <= at) return false;
+    at = range.base + range.size;
+  }
+  return true;
+}
+
+namespace {
+
+constexpr std::chrono::milliseconds kPatience{100};
+
+}  // namespace
+
+// Shared with the thread, which may outlive the object.
+struct CudaClosing::State {
+  explicit State(std::shared_ptr<const CudaDriver> of) : driver(std::move(of)) {}
+
+  const std::shared_ptr<const CudaDriver> driver;
+  std::mutex mutex;  // guards all below
+  std::condition_variable changed;
+  std::deque<std::function<void()>> jobs;
+  std::uint64_t posted = 0, done = 0;
+  std::thread::id thread;  // that runs them; none: not started
+  bool ends = false, ended = false;
+
+  void run() {
+    const RelaxedCapture relaxed(*driver);
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return !jobs.empty() || ends; });
+      if (jobs.empty()) break;
+      auto job = std::move(jobs.front());
+      jobs.pop_front();
+      lock.unlock();
+      job();
+      job = nullptr;  // what it owned goes here too
+      lock.lock();
+      ++done;
+      changed.notify_all();
+    }
+    ended = true;
+    changed.notify_all();
+  }
+  // Under the lock. False: the system gives no thread.
+  bool start(const std::shared_ptr<State>& self) {
+    if (thread != std::thread::id()) return true;
+    try {
+      std::thread runs([self] { self->run(); });
+      thread = runs.get_id();
+      runs.detach();
+    } catch (const std::system_error&) {
+      return false;
+    }
+    return true;
+  }
+};
+
+CudaClosing::CudaClosing(std::shared_ptr<const CudaDriver> driver)
+    : state_(std::make_shared<State>(std::move(driver))) {}
+
+CudaClosing::~CudaClosing() {
+  std::unique_lock lock(state_->mutex);
+  state_->ends = true;
+  state_->changed.notify_all();
+  // Its own thread: a job owned the object.
+  if (state_->thread == std::thread::id() || state_->thread == std::this_thread::get_id()) return;
+  state_->changed.wait_for(lock, kPatience, [this] { return state_->ended; });
+}
+
+void CudaClosing::post(std::function<void()> job) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->start(state_)) {
+      state_->jobs.push_back(std::move(job));
+      ++state_->posted;
+      state_->changed.notify_all();
+      return;
+    }
+  }
+  const RelaxedCapture relaxed(*state_->driver);
+  job();
+}
+
+void CudaClosing::wait() {
+  std::unique_lock lock(state_->mutex);
+  const std::uint64_t all = state_->posted;
+  state_->changed.wait(lock, [&] { return state_->done >= all; });
 }
 
 }  // namespace fairway::sys

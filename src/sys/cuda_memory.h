@@ -1,9 +1,13 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -13,6 +17,8 @@
 #include "sys/cuda.h"
 #include "sys/fd.h"
 
+// Memory of CUDA's driver: what it knows of an address, host memory that is pinned, memory that NICs reach, and the
+// thread for the calls that give memory back.
 namespace fairway::sys {
 
 // What the driver reports about a pointer. Takes some microseconds; needs no context.
@@ -98,6 +104,60 @@ class BusGpu {
   cuda::Context context_ = nullptr;
   cuda::Address word_ = 0;
   bool needs_flush_ = false;
+};
+
+// The host memory that Fairway has pinned in this process, for whatever engine. Who needs a part of what is pinned
+// already shares it: it stays pinned until the last of them has ended its use, and so while any kernel of theirs may
+// access it. Any thread.
+class CudaPins {
+ public:
+  explicit CudaPins(const CudaDriver& driver) : driver_(driver) {}
+
+  // As cuMemHostRegister, which it calls unless the memory lies in what is pinned: needs a current context. May take
+  // long. kErrorAlreadyRegistered: some of it is pinned and some is not, or it is being unpinned.
+  int pin(void* address, std::size_t size);
+  // Ends one use, of as many bytes as were asked for. The last one waits for running kernels.
+  void unpin(void* address);
+  // Whether some of it is pinned by Fairway. Such memory stays so for its users alone.
+  [[nodiscard]] bool touches(const void* address, std::size_t size) const;
+
+ private:
+  enum class State : std::uint8_t { pinning, pinned, ending };
+  struct Range {
+    std::uint64_t end = 0;
+    std::uint32_t users = 1;
+    State state = State::pinning;
+  };
+  using Ranges = std::map<std::uint64_t, Range>;  // by their begin
+  Ranges::iterator at(std::uint64_t begin, std::uint64_t end) const;
+
+  const CudaDriver& driver_;
+  mutable std::mutex mutex_;  // guards ranges_
+  std::condition_variable changed_;
+  mutable Ranges ranges_;
+};
+
+// Whether the program itself has pinned all of it, by one call or several, as far as the driver knows at this moment.
+bool pinned_by_program(const CudaDriver& driver, const void* address, std::size_t size);
+
+// A thread for calls of the driver that free something. Many of them wait for the kernels that run on that GPU, the
+// program's too: cuIpcCloseMemHandle, cuMemFree, cuMemFreeHost, cuMemHostUnregister. Jobs run in order
+// and own all that they use, so they need nobody who posted them. Any thread.
+class CudaClosing {
+ public:
+  explicit CudaClosing(std::shared_ptr<const CudaDriver> driver);
+  // Waits a tenth of a second for the jobs that are left. What a kernel still holds up then ends behind that kernel, on
+  // a thread for which nobody waits.
+  ~CudaClosing();
+  CudaClosing(const CudaClosing&) = delete;
+  CudaClosing& operator=(const CudaClosing&) = delete;
+
+  void post(std::function<void()> job);  // the caller runs it where no thread can be started
+  void wait();                           // for all jobs posted so far, however long a kernel holds them up
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace fairway::sys

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "sys/error.h"
-#include "sys/system_clock.h"
+#include "sys/system_runtime.h"
 
 namespace fairway::sys {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "sys/epoll_set.h"
 #include "sys/fd.h"
 
+// TCP connections: to an address, and to a name that must be resolved first.
 namespace fairway::sys {
 
 // A non-blocking TCP connection, owned by the stepper whose task it wakes. It calls the kernel only after epoll
@@ -74,5 +76,43 @@ class TcpChannel final : public Channel, private Readiness {
 
 // Sets the socket options that every Fairway TCP socket has.
 void set_tcp_options(int socket);
+
+// A connection to a host name. The system's resolver can block for seconds when a name server is down, so it runs on a
+// detached thread. Until it answers, the channel neither sends nor receives. Ownership and thread: as any Channel.
+class ResolvingChannel final : public Channel, private Readiness {
+ public:
+  static Result<std::unique_ptr<Channel>> dial(const HostPort& where, std::string name,
+                                               std::shared_ptr<EpollSet> epoll);
+  ~ResolvingChannel() override;
+
+  Result<std::size_t> send(std::span<const std::byte> bytes) override;
+  Result<std::size_t> receive(std::span<std::byte> into) override;
+  std::string peer_address() const override { return name_; }
+  bool announced() const override { return channel_ == nullptr || channel_->announced(); }
+  bool announce_in(std::vector<std::uint32_t>* list, std::uint32_t number) override {
+    return channel_ != nullptr && channel_->announce_in(list, number);
+  }
+  bool wake_for_input(bool wanted) override { return channel_ == nullptr || channel_->wake_for_input(wanted); }
+
+ private:
+  struct Answer;  // shared with the resolver thread
+  ResolvingChannel(std::string name, std::shared_ptr<EpollSet> epoll, std::shared_ptr<Answer> answer)
+      : name_(std::move(name)), epoll_(std::move(epoll)), answer_(std::move(answer)) {}
+  void on_ready(std::uint32_t) override {}
+  Channel* connected(Status& failure);
+
+  const std::string name_;
+  const std::shared_ptr<EpollSet> epoll_;
+  const std::shared_ptr<Answer> answer_;
+  std::unique_ptr<Channel> channel_;
+  Status failure_;
+};
+
+// What the kernel knows of the way that a connection takes (tcp_path.cc).
+std::uint64_t unacknowledged_bytes(int socket);
+// As Channel::swallowed_segment.
+std::uint32_t swallowed_segment(int socket);
+// For a socket before connect(): the longest segment in both directions, since the peer is told.
+void limit_segments(int socket, std::uint32_t most_bytes);
 
 }  // namespace fairway::sys

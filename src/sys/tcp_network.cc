@@ -1,5 +1,3 @@
-#include "sys/tcp_network.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -13,10 +11,10 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "core/rejection_sender.h"
+#include "core/runtime.h"
 #include "sys/address.h"
 #include "sys/error.h"
-#include "sys/resolving_channel.h"
+#include "sys/system_runtime.h"
 #include "sys/tcp_channel.h"
 #include "sys/thread_task.h"
 

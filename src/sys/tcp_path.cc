@@ -1,5 +1,3 @@
-#include "sys/tcp_path.h"
-
 #include <cstddef>
 
 #include <linux/sockios.h>
@@ -7,6 +5,8 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+
+#include "sys/tcp_channel.h"
 
 namespace fairway::sys {
 namespace {

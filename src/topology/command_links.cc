@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "topology/bridges.h"
 #include "topology/command_text.h"
+#include "topology/pci.h"
 #include "topology/sysfs.h"
 #include "topology/text.h"
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "topology/command_text.h"
-#include "topology/pci_ids.h"
+#include "topology/pci.h"
 #include "topology/text.h"
 
 // What nvidia-smi and rocm-smi say of GPUs and the links between them.

@@ -7,8 +7,7 @@
 
 #include "topology/catalog.h"
 #include "topology/machine.h"
-#include "topology/pci_ids.h"
-#include "topology/pci_names.h"
+#include "topology/pci.h"
 #include "topology/text.h"
 
 namespace fairway::topology {

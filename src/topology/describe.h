@@ -3,8 +3,7 @@
 #include <concepts>
 #include <type_traits>
 
-#include "topology/fabric.h"
-#include "topology/gpu_number.h"
+#include "topology/devices.h"
 #include "topology/machine.h"
 
 // Every field of the machine's types by its name in a snapshot, once: the writer and the reader both walk these lists,

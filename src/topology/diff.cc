@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "topology/assess.h"
-#include "topology/pci_ids.h"
+#include "topology/pci.h"
 
 namespace fairway::topology {
 namespace {

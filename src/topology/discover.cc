@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <sys/utsname.h>
 
-#include "topology/live.h"
 #include "topology/load.h"
 #include "topology/sysfs.h"
 

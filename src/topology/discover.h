@@ -22,4 +22,14 @@ struct DiscoverOptions {
 // or holds more than kMaxPciDevices. Blocking file reads, some tens of milliseconds; any thread.
 Result<Machine> discover(const DiscoverOptions& options = {});
 
+// The parts of discovery that ask libraries instead of files. Each says in its Status why it could not, and leaves the
+// machine as it was then; none needs root.
+
+// Packages, NUMA nodes and the PCI tree by hwloc. Unsupported where this build has no hwloc.
+Status read_hwloc(Machine& machine);
+// GPUs, NVLinks, peers and the driver's version by NVML, opened at run time. Needs a completed machine.
+Status read_nvml(Machine& machine);
+// Limits of RDMA devices and MTUs of their ports by libibverbs, opened at run time.
+Status read_verbs(Machine& machine);
+
 }  // namespace fairway::topology

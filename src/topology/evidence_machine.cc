@@ -5,7 +5,6 @@
 
 #include "topology/command_text.h"
 #include "topology/contradict.h"
-#include "topology/evidence.h"
 #include "topology/load.h"
 #include "topology/sysfs.h"
 #include "topology/text.h"

@@ -1,4 +1,4 @@
-#include "topology/export.h"
+#include "topology/load.h"
 
 #ifdef FAIRWAY_HAVE_PUGIXML
 
@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <pugixml.hpp>
 
-#include "topology/gpu_number.h"
-#include "topology/pci_ids.h"
+#include "topology/devices.h"
+#include "topology/pci.h"
 #include "topology/text.h"
 
 namespace fairway::topology {

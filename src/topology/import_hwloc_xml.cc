@@ -7,10 +7,8 @@
 #include <map>
 #include <set>
 
-#include "topology/bridges.h"
 #include "topology/catalog.h"
-#include "topology/pci_ids.h"
-#include "topology/pci_names.h"
+#include "topology/pci.h"
 #include "topology/xml.h"
 
 namespace fairway::topology {

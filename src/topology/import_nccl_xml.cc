@@ -8,8 +8,7 @@
 #include <set>
 
 #include "topology/catalog.h"
-#include "topology/pci_ids.h"
-#include "topology/pci_names.h"
+#include "topology/pci.h"
 #include "topology/xml.h"
 
 namespace fairway::topology {

@@ -5,8 +5,7 @@
 #include <fmt/format.h>
 
 #include "topology/assess.h"
-#include "topology/lint_places.h"
-#include "topology/pci_ids.h"
+#include "topology/pci.h"
 
 namespace fairway::topology {
 namespace {

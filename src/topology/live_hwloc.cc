@@ -1,4 +1,4 @@
-#include "topology/live.h"
+#include "topology/discover.h"
 
 #ifdef FAIRWAY_HAVE_HWLOC
 
@@ -9,8 +9,7 @@
 
 #include <hwloc.h>
 
-#include "topology/bridges.h"
-#include "topology/pci_ids.h"
+#include "topology/pci.h"
 #include "topology/sysfs.h"
 #include "topology/text.h"
 

@@ -6,8 +6,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include "topology/live.h"
-#include "topology/pci_ids.h"
+#include "topology/discover.h"
+#include "topology/pci.h"
 #include "topology/text.h"
 
 // NVML is opened at run time, so that one program runs with and without the driver. The declarations below are the part

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "topology/discover.h"
 #include "topology/file.h"
-#include "topology/live.h"
 #include "topology/text.h"
 #include "topology/verbs_abi.h"
 

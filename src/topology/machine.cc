@@ -5,8 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "topology/fabric.h"
-#include "topology/gpu_number.h"
+#include "topology/devices.h"
 
 namespace fairway::topology {
 

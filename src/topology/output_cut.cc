@@ -6,9 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "topology/job_variables.h"
+#include "topology/machine.h"
 #include "topology/output.h"
-#include "topology/path_class.h"
 #include "topology/text.h"
 
 // Where one output of a text ends and the next begins.

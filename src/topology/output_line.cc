@@ -3,7 +3,6 @@
 #include <array>
 
 #include "topology/command_text.h"
-#include "topology/job_variables.h"
 #include "topology/output.h"
 #include "topology/text.h"
 

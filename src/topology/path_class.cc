@@ -1,13 +1,11 @@
-#include "topology/path_class.h"
-
 #include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
 
+#include "topology/edges.h"
 #include "topology/machine.h"
 #include "topology/text.h"
-#include "topology/unrecorded.h"
 
 namespace fairway::topology {
 namespace {

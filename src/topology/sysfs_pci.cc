@@ -5,9 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "topology/bridges.h"
 #include "topology/file.h"
-#include "topology/pci_ids.h"
+#include "topology/pci.h"
 #include "topology/sysfs.h"
 #include "topology/text.h"
 

@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "topology/fabric.h"
-#include "topology/gpu_number.h"
+#include "topology/devices.h"
 #include "topology/machine.h"
 
 namespace fairway::topology {

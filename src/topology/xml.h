@@ -13,7 +13,7 @@
 
 #include "fairway/status.h"
 
-#include "topology/ids.h"
+#include "topology/fact.h"
 #include "topology/text.h"
 
 // What the XML importers share: bounded parsing and messages with a line. Included by .cc files only.

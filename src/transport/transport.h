@@ -9,7 +9,7 @@
 #include "fairway/memory.h"
 #include "fairway/status.h"
 
-#include "core/cost_counters.h"
+#include "core/counters.h"
 #include "core/runtime.h"
 
 // The contract between the engine and what moves bytes. An instance belongs to one worker and is called on its thread,

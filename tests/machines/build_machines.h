@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "topology/fabric.h"
 #include "topology/machine.h"
 
 // Machines for what no capture shows, written by hand from the documents that each one's notes name. What those do not

@@ -1,7 +1,6 @@
-#include "core/mpsc_queue.h"
-
 #include <vector>
 
+#include "core/queues.h"
 #include "model/mutants.h"
 
 namespace fairway::model {
@@ -92,9 +91,9 @@ TEST(MpscQueueModel, AClaimWithoutComparingIsCaught) {
 }
 
 TEST(MpscQueueModel, NeedsEachOrderThatItAsksFor) {
-  EXPECT_EQ(orders_not_needed("mpsc_queue.h",
-                              {{{.threads = 2}, maker<Traffic>(1u, 4, 3)}, {{.threads = 3}, maker<GiveBack>()}}),
-            std::vector<std::string>{});
+  EXPECT_EQ(
+      orders_not_needed("queues.h", {{{.threads = 2}, maker<Traffic>(1u, 4, 3)}, {{.threads = 3}, maker<GiveBack>()}}),
+      std::vector<std::string>{});
 }
 
 }  // namespace

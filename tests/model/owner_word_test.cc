@@ -1,5 +1,4 @@
-#include "core/owner_word.h"
-
+#include "core/gates.h"
 #include "model/mutants.h"
 
 namespace fairway::model {
@@ -37,7 +36,7 @@ TEST(OwnerWordModel, OneAtATimeAndEachSeesWhatWasDoneBefore) {
 }
 
 TEST(OwnerWordModel, NeedsEachOrderThatItAsksFor) {
-  EXPECT_EQ(orders_not_needed("owner_word.h", {{{}, maker<Shared>(2u)}}), std::vector<std::string>{});
+  EXPECT_EQ(orders_not_needed("gates.h", {{{}, maker<Shared>(2u)}}), std::vector<std::string>{});
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include <vector>
 
-#include "core/mpsc_queue.h"
-#include "core/owner_word.h"
+#include "core/gates.h"
+#include "core/queues.h"
 #include "model/mutants.h"
 
 namespace fairway::model {

@@ -1,5 +1,4 @@
-#include "core/signal_gate.h"
-
+#include "core/gates.h"
 #include "model/mutants.h"
 
 namespace fairway::model {
@@ -141,9 +140,9 @@ TEST(SignalGateModel, EverySwappedOrMissingStepIsCaught) {
 }
 
 TEST(SignalGateModel, NeedsEachOrderThatItAsksFor) {
-  EXPECT_EQ(orders_not_needed("signal_gate.h", {{{}, maker<Loop>(1u, SignalBug::none)},
-                                                {{.threads = 3, .stale_reads = 1}, maker<Loop>(2u, SignalBug::none)},
-                                                {{}, maker<Waiter>()}}),
+  EXPECT_EQ(orders_not_needed("gates.h", {{{}, maker<Loop>(1u, SignalBug::none)},
+                                          {{.threads = 3, .stale_reads = 1}, maker<Loop>(2u, SignalBug::none)},
+                                          {{}, maker<Waiter>()}}),
             std::vector<std::string>{});
 }
 

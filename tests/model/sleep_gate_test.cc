@@ -1,6 +1,5 @@
-#include "core/sleep_gate.h"
-
-#include "core/mpsc_queue.h"
+#include "core/gates.h"
+#include "core/queues.h"
 #include "model/mutants.h"
 
 namespace fairway::model {
@@ -135,7 +134,7 @@ TEST(SleepGateModel, EverySwappedOrMissingStepIsCaught) {
 }
 
 TEST(SleepGateModel, NeedsEachOrderThatItAsksFor) {
-  EXPECT_EQ(orders_not_needed("sleep_gate.h", {{{}, maker<Sleeper>(1u, SleepBug::none)}, {{}, maker<Claims>()}}),
+  EXPECT_EQ(orders_not_needed("gates.h", {{{}, maker<Sleeper>(1u, SleepBug::none)}, {{}, maker<Claims>()}}),
             std::vector<std::string>{});
 }
 

@@ -104,7 +104,7 @@ MUTANTS = [
            "if (taken_[at].has_end && (oldest", "if ((oldest", "unit_collectives@GpuPlaces*"),
     Mutant("a capture's place comes back though another rank has its graph", "src/collectives/gpu/calls.cc",
            "everywhere[i] &= one[i];", "everywhere[i] |= one[i];", "process_gpu_collectives@GpuStream.ACapture*"),
-    Mutant("kernels are loaded again for each communicator", "src/sys/cuda_modules.cc",
+    Mutant("kernels are loaded again for each communicator", "src/sys/cuda.cc",
            "if (entry->module == nullptr)\n", "if (true)\n", "process_gpu_collectives@GpuStream.UseGpu*"),
     Mutant("a place for arriving bytes is used again one round early", "src/collectives/gpu/device/exchange.h",
            "return round % kUnitPlaces;", "return round % 1;", "model_test@GpuExchangeModel*"),

@@ -18,7 +18,7 @@ MUTANTS = [
            "  return now < after(pending.since, kHandshakeTimeout);",
            "  return now < after(pending.since, 100 * kHandshakeTimeout);",
            "unit_control@Lies.*"),
-    Mutant("what Fairway has pinned for one region counts as pinned for another", "src/sys/cuda_pins.cc",
+    Mutant("what Fairway has pinned for one region counts as pinned for another", "src/sys/cuda_memory.cc",
            "  if (driver.pins().touches(address, size)) return false;\n", "", "unit_cuda@CudaPins*"),
     Mutant("an engine's calls end captures of the program", "src/sys/cuda_memory.h",
            "driver_->cuThreadExchangeStreamCaptureMode(&mode_);", "(void)mode_;", "process_cuda@CudaEnds.*"),

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "help.h"
+#include "render/json.h"
 #include "render/reports.h"
-#include "render/reports_json.h"
 #include "topo.h"
 #include "topology/assess.h"
 #include "topology/file.h"

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "bench/rows.h"
+#include "render/json.h"
 #include "render/reports.h"
-#include "render/reports_json.h"
 #include "topo.h"
 #include "topology/assess.h"
 #include "topology/text.h"

@@ -5,7 +5,6 @@
 #include "help.h"
 #include "topo.h"
 #include "topology/catalog.h"
-#include "topology/export.h"
 #include "topology/load.h"
 
 namespace fairway::tool {

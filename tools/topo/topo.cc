@@ -5,8 +5,8 @@
 #include "help.h"
 #include "render/json.h"
 #include "render/matrix.h"
-#include "render/summary.h"
-#include "render/tree_text.h"
+#include "render/outline.h"
+#include "render/reports.h"
 #include "sys/cuda.h"
 #include "topology/providers.h"
 

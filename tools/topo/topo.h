@@ -4,9 +4,8 @@
 #include <string>
 
 #include "command.h"
-#include "render/expected.h"
 #include "render/phrases.h"
-#include "topology/fabric.h"
+#include "topology/machine.h"
 
 // What the files of `fairway topo` share.
 namespace fairway::tool {

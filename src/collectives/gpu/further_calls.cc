@@ -7,8 +7,8 @@
 #include "collectives/gpu/calls.h"
 #include "collectives/gpu/device/call.h"
 #include "collectives/state.h"
+#include "sys/cuda.h"
 #include "sys/cuda_memory.h"
-#include "sys/cuda_modules.h"
 
 namespace fairway::collectives {
 namespace {

@@ -11,8 +11,8 @@
 #include "collectives/host/lanes.h"
 #include "collectives/job/progress.h"
 #include "collectives/state.h"
+#include "sys/cuda.h"
 #include "sys/cuda_memory.h"
-#include "sys/cuda_modules.h"
 #include "sys/nvml.h"
 
 namespace fairway::collectives {

@@ -13,7 +13,7 @@
 #include "collectives/gpu/device/call.h"
 #include "collectives/gpu/plan.h"
 #include "sys/cuda.h"
-#include "sys/cuda_closing.h"
+#include "sys/cuda_memory.h"
 
 namespace fairway::collectives {
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "doctor/cost.h"
-#include "topology/gpu_number.h"
+#include "topology/devices.h"
 
 namespace fairway::doctor {
 

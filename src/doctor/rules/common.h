@@ -13,7 +13,7 @@
 #include "doctor/cost.h"
 #include "doctor/rule.h"
 #include "topology/assess.h"
-#include "topology/pci_ids.h"
+#include "topology/pci.h"
 #include "topology/text.h"
 
 // What the families of rules share.

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "doctor/rules/common.h"
-#include "topology/pci_ids.h"
+#include "topology/pci.h"
 
 // What the kernel and the jobs themselves have said.
 namespace fairway::doctor {

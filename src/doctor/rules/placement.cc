@@ -5,7 +5,7 @@
 #include "doctor/rules/common.h"
 #include "predict/flow.h"
 #include "topology/catalog.h"
-#include "topology/doubt.h"
+#include "topology/edges.h"
 
 // Which NIC serves which GPU, and what they share.
 namespace fairway::doctor {

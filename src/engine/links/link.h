@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/gauge.h"
+#include "core/counters.h"
 #include "core/time.h"
 #include "engine/expectation.h"
 #include "engine/links/pace.h"

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/gauge.h"
+#include "core/counters.h"
 #include "engine/messages/armed_events.h"
 #include "engine/messages/notify.h"
 #include "engine/peer_context.h"

@@ -12,8 +12,7 @@
 
 #include "fairway/metrics.h"
 
-#include "core/gauge.h"
-#include "core/histogram.h"
+#include "core/counters.h"
 #include "engine/links/outbox.h"
 #include "engine/links/rates.h"
 #include "engine/links/routes.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sys/cuda_pins.h"
+#include "sys/cuda_memory.h"
 #include "transport/handles.h"
 
 namespace fairway::transport::cuda {

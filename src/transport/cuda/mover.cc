@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "sys/cuda_pins.h"
+#include "sys/cuda_memory.h"
 #include "transport/handles.h"
 #include "transport/host/transport.h"
 

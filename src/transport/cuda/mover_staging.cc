@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "sys/cuda_pins.h"
+#include "sys/cuda_memory.h"
 #include "transport/cuda/mover.h"
 
 // Copies between regions and the engine's staging buffers.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sys/cuda_pins.h"
+#include "sys/cuda_memory.h"
 
 namespace fairway::transport::cuda {
 

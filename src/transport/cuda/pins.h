@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "sys/cuda_closing.h"
+#include "sys/cuda_memory.h"
 #include "transport/cuda/devices.h"
 #include "transport/janitor.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "sys/cuda_modules.h"
+#include "sys/cuda.h"
 #include "transport/cuda/kernels.h"
 
 namespace fairway::transport::cuda {

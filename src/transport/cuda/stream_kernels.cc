@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sys/cuda_modules.h"
+#include "sys/cuda.h"
 #include "transport/cuda/kernels.h"
 
 namespace fairway::transport::cuda {

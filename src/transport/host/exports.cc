@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "sys/mapped_file.h"
+#include "sys/memory_file.h"
 #include "transport/handles.h"
 
 namespace fairway::transport::host {

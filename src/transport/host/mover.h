@@ -13,7 +13,7 @@
 
 #include "core/runtime.h"
 #include "sys/fd.h"
-#include "sys/mapped_file.h"
+#include "sys/memory_file.h"
 #include "transport/copier.h"
 #include "transport/gpu_access.h"
 #include "transport/stream_gate.h"

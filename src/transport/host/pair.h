@@ -6,7 +6,6 @@
 #include <string>
 
 #include "sys/local_socket.h"
-#include "sys/mapped_file.h"
 #include "sys/memory_file.h"
 #include "sys/process.h"
 #include "transport/host/handshake.h"

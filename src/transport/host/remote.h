@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "sys/mapped_file.h"
+#include "sys/memory_file.h"
 #include "transport/handles.h"
 #include "transport/host/mover.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/prefetch.h"
+#include "core/atomics.h"
 #include "transport/host/segment.h"
 
 namespace fairway::transport::host {

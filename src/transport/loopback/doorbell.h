@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "core/sleep_gate.h"
+#include "core/gates.h"
 
 namespace fairway::transport::loopback {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/spsc_ring.h"
+#include "core/queues.h"
 #include "transport/blocks.h"
 #include "transport/loopback/wire.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/bytes.h"
-#include "core/cost_counters.h"
+#include "core/counters.h"
 #include "core/crc32c.h"
 
 // Slices: post() makes each a flight, which gets one event once the peer has answered.

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/bytes.h"
-#include "core/cost_counters.h"
+#include "core/counters.h"
 #include "core/crc32c.h"
 #include "transport/atomic.h"
 #include "transport/tcp/lane.h"

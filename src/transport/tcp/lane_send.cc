@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/bytes.h"
-#include "core/cost_counters.h"
+#include "core/counters.h"
 #include "transport/tcp/lane.h"
 
 // Outgoing frames: they wait in two queues, then get their order in the stream, and go out in as few system calls as

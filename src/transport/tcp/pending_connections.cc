@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/rejection_sender.h"
+#include "core/runtime.h"
 
 namespace fairway::transport::tcp {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cluster.h"
 #include "predict/open.h"
-#include "sys/numa.h"
+#include "sys/process_memory.h"
 #include "unit/predict/machines.h"
 
 namespace fairway::promises {

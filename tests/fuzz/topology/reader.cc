@@ -7,8 +7,6 @@
 
 #include "topology/assess.h"
 #include "topology/command_text.h"
-#include "topology/evidence.h"
-#include "topology/export.h"
 #include "topology/load.h"
 #include "topology/sysfs.h"
 

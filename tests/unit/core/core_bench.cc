@@ -5,12 +5,11 @@
 
 #include <benchmark/benchmark.h>
 
+#include "core/counters.h"
 #include "core/crc32c.h"
-#include "core/histogram.h"
-#include "core/mpsc_queue.h"
-#include "core/sleep_gate.h"
+#include "core/gates.h"
+#include "core/queues.h"
 #include "core/slot_pool.h"
-#include "core/spsc_ring.h"
 
 // What the parts of the hot path cost by themselves. `ninja core_bench`; not part of the tests.
 namespace fairway {

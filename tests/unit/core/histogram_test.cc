@@ -1,5 +1,3 @@
-#include "core/histogram.h"
-
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -7,6 +5,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "core/counters.h"
 
 namespace fairway {
 namespace {

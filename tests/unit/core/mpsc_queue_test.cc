@@ -1,11 +1,11 @@
-#include "core/mpsc_queue.h"
-
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "core/queues.h"
 
 namespace fairway {
 namespace {

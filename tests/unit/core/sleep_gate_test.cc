@@ -1,5 +1,3 @@
-#include "core/sleep_gate.h"
-
 #include <atomic>
 #include <chrono>
 #include <semaphore>
@@ -8,7 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/mpsc_queue.h"
+#include "core/gates.h"
+#include "core/queues.h"
 
 namespace fairway {
 namespace {

@@ -1,10 +1,10 @@
-#include "core/spsc_ring.h"
-
 #include <memory>
 #include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
+
+#include "core/queues.h"
 
 namespace fairway {
 namespace {

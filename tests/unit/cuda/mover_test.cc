@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "support/cuda/device_memory.h"
-#include "sys/cuda_pins.h"
+#include "sys/cuda_memory.h"
 #include "sys/nvml.h"
 #include "sys/system_runtime.h"
 #include "transport/cuda/pins.h"

@@ -5,7 +5,7 @@
 #include "doctor/cost.h"
 #include "doctor/fleet.h"
 #include "server.h"
-#include "topology/pci_ids.h"
+#include "topology/pci.h"
 
 // What healthy machines look like that were called sick, and the faults that were passed over.
 namespace fairway::doctor::testing {

@@ -4,7 +4,7 @@
 
 #include "doctor/report.h"
 #include "reading_support.h"
-#include "topology/job_variables.h"
+#include "topology/output.h"
 
 // Lines that start jobs and set their variables, and outputs that stand beside them in reports.
 namespace fairway::doctor::testing {

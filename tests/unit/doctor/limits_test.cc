@@ -6,7 +6,7 @@
 #include "doctor/gather.h"
 #include "doctor/report.h"
 #include "reading_support.h"
-#include "topology/evidence.h"
+#include "topology/load.h"
 
 // What is more than any machine has is left out by name: "ok" speaks of what was read.
 namespace fairway::doctor::testing {

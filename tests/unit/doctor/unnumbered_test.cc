@@ -10,10 +10,8 @@
 #include "render/matrix.h"
 #include "render/page.h"
 #include "render/reports.h"
-#include "render/summary.h"
 #include "render/svg.h"
 #include "topology/assess.h"
-#include "topology/export.h"
 #include "topology/load.h"
 
 // One GPU of eight, whose number no text tells: it goes by its bus id wherever it is shown.

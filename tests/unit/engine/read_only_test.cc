@@ -10,7 +10,7 @@
 #include "fairway/engine.h"
 #include "fairway/loopback.h"
 
-#include "sys/readable.h"
+#include "sys/process_memory.h"
 
 namespace fairway {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "machines.h"
-#include "predict/cpu.h"
+#include "predict/constants.h"
 #include "predict/links.h"
 #include "topology/load.h"
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "predict/random.h"
+#include "predict/odds.h"
 
 namespace fairway::predict {
 namespace {

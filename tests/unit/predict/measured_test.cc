@@ -1,8 +1,7 @@
-#include "predict/measured.h"
-
 #include <gtest/gtest.h>
 
 #include "machines.h"
+#include "predict/calibrate.h"
 #include "predict/report.h"
 
 namespace fairway::predict {

@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "predict/random.h"
-
 namespace fairway::predict {
 namespace {
 

@@ -1,7 +1,7 @@
 #include "golden_text.h"
 
-#include "render/summary.h"
-#include "render/tree_text.h"
+#include "render/outline.h"
+#include "render/reports.h"
 
 namespace fairway::render {
 

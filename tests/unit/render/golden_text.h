@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "topology/fabric.h"
+#include "topology/machine.h"
 
 namespace fairway::render {
 

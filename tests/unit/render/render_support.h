@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/fabric.h"
+#include "topology/machine.h"
 
 namespace fairway::render {
 

@@ -8,8 +8,6 @@
 #include "render/outline.h"
 #include "render/phrases.h"
 #include "render/reports.h"
-#include "render/summary.h"
-#include "render/tree_text.h"
 #include "render_support.h"
 
 namespace fairway::render {

@@ -1,6 +1,4 @@
 // Streams over the picture of a machine: each begins and ends at its devices, and none hides another.
-#include "render/traffic.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>

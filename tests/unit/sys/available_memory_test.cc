@@ -1,10 +1,10 @@
-#include "sys/available_memory.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include <gtest/gtest.h>
+
+#include "sys/process_memory.h"
 
 namespace fairway::sys {
 namespace {

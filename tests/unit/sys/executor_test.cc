@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "sys/epoll_set.h"
-#include "sys/event_signal.h"
 #include "sys/fd.h"
-#include "sys/oversubscription.h"
 #include "sys/system_runtime.h"
+#include "sys/thread_executor.h"
+#include "sys/thread_task.h"
 
 namespace fairway::sys {
 namespace {

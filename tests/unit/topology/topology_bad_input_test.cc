@@ -4,7 +4,6 @@
 
 #include "machines/build_machines.h"
 #include "topology/assess.h"
-#include "topology/export.h"
 #include "topology/load.h"
 #include "topology_support.h"
 

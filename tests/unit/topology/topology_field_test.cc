@@ -3,10 +3,9 @@
 
 #include "topology/assess.h"
 #include "topology/catalog.h"
-#include "topology/export.h"
 #include "topology/load.h"
 #include "topology/machine.h"
-#include "topology/pci_names.h"
+#include "topology/pci.h"
 #include "topology/text.h"
 #include "topology_support.h"
 

@@ -2,7 +2,6 @@
 #include <sstream>
 
 #include "topology/assess.h"
-#include "topology/export.h"
 #include "topology/load.h"
 #include "topology_support.h"
 

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "topology/assess.h"
+#include "topology/edges.h"
 #include "topology/load.h"
-#include "topology/pci_names.h"
-#include "topology/unrecorded.h"
+#include "topology/pci.h"
 #include "topology_support.h"
 
 // What sources leave out, and what is made of the rest.

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "topology/evidence.h"
 #include "topology/load.h"
 #include "topology/text.h"
 #include "topology_support.h"
