@@ -16,7 +16,7 @@
 
 #include "engine/worker.h"
 #include "sys/system_runtime.h"
-#include "transport/handles.h"
+#include "transport/command.h"
 #include "transport/transport.h"
 
 namespace {

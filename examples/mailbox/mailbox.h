@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "core/bytes.h"
-#include "transport/blocks.h"
+#include "transport/command.h"
 #include "transport/offers.h"
-#include "transport/planned_transport.h"
+#include "transport/planned_links.h"
 
 // A transport of a third party, between the engines of one process. A link is a cable: messages wait at its ends, and
 // the initiator of a write or read copies with the cable locked. It stands on the contract (transport/transport.h) and
-// on the library's help for transports that connect through control (transport/planned_transport.h), and is registered
+// on the library's help for transports that connect through control (transport/planned_links.h), and is registered
 // by RegistryOptions::others. The conformance suite runs on it.
 namespace mailbox {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "control/dialer.h"
-#include "control/sessions.h"
+#include "control/session.h"
 
 namespace fairway::control {
 

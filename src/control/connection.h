@@ -6,10 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "control/bodies.h"
 #include "control/frame.h"
-#include "control/hello.h"
-#include "control/proof.h"
+#include "control/handshake.h"
 #include "core/runtime.h"
 
 namespace fairway::control {
@@ -98,6 +96,27 @@ class Connection {
   std::unique_ptr<Transcript> transcript_;
   std::optional<Sealer> sealer_;
   std::optional<Opener> opener_;
+};
+
+// Connections that are finished but still have bytes to deliver. Each lingers until the peer closes, for at most 200
+// ms; at most 256 linger at once. Closing a socket with unread input makes the kernel discard what was sent. Used on
+// the control thread.
+class ClosingConnections {
+ public:
+  void add(std::unique_ptr<Connection> connection, Time now);
+  Time step(Time now);
+  bool empty() const { return leaving_.empty(); }
+  void clear() { leaving_.clear(); }
+
+  static constexpr Time kLinger = 200 * kMillisecond;
+  static constexpr std::size_t kMaxLingering = 256;
+
+ private:
+  struct Leaving {
+    std::unique_ptr<Connection> connection;
+    Time until;
+  };
+  std::vector<Leaving> leaving_;  // oldest first
 };
 
 }  // namespace fairway::control

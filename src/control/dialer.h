@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "control/sessions.h"
+#include "control/session.h"
 
 namespace fairway::control {
 

@@ -4,14 +4,39 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "fairway/status.h"
 
 #include "control/context.h"
+#include "control/handshake.h"
 #include "core/time.h"
 
 namespace fairway::control {
+
+// A directory entry: the address of the engine with this name. A value.
+struct Record {
+  std::string name;
+  std::string address;
+  std::uint64_t incarnation = 0;
+  std::uint64_t started_unix_ns = 0;  // when two engines have one name, the one that started later keeps it
+  std::uint64_t expires_unix_ms = 0;  // the record is invalid after this time unless renewed
+};
+
+inline constexpr std::uint64_t kNsPerMs = 1'000'000;
+inline constexpr std::size_t kMaxRecord = 768;
+inline constexpr std::size_t kStartedText = 16;  // a record begins with started_unix_ns as hexadecimal text: any store
+                                                 // can tell the newer one by comparing text
+
+std::string started_text(std::uint64_t started_unix_ns);
+
+// Appends a MAC by the job's key: someone who can write to the store still cannot redirect engines.
+Result<std::string> encode_record(JobKey& key, const Record& record);
+
+// Errors: protocol_error: not a record; authentication_failed: not signed with this job's key; not_found: expired.
+Result<Record> decode_record(JobKey& key, std::string_view bytes, std::uint64_t unix_ns);
 
 class DirectoryTable;
 
@@ -69,5 +94,14 @@ Result<std::unique_ptr<Directory>> open_etcd_directory(const std::string& url, C
 
 // Checks the value of Options::directory; invalid_argument when it is none of the allowed forms.
 Status check_directory(const std::string& directory);
+
+// What a server says, as part of an error: one short line of plain characters, whatever it sent.
+inline std::string server_text(std::string_view said) {
+  constexpr std::size_t kMost = 200;
+  std::string text(said.substr(0, kMost));
+  std::replace_if(
+      text.begin(), text.end(), [](char each) { return each < 32 || each > 126; }, '?');
+  return said.size() > kMost ? text + "..." : text;
+}
 
 }  // namespace fairway::control

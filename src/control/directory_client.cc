@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "control/record.h"
+#include "control/directory.h"
 
 namespace fairway::control {
 namespace {

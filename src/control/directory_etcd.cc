@@ -24,8 +24,6 @@ Result<std::unique_ptr<Directory>> open_etcd_directory(const std::string&, Contr
 #include <openssl/evp.h>
 
 #include "control/http_connection.h"
-#include "control/record.h"
-#include "control/server_text.h"
 
 namespace fairway::control {
 namespace {

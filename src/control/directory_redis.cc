@@ -21,9 +21,6 @@ Result<std::unique_ptr<Directory>> open_redis_directory(const std::string&, Cont
 #include <fmt/format.h>
 #include <hiredis/hiredis.h>
 
-#include "control/record.h"
-#include "control/server_text.h"
-
 namespace fairway::control {
 namespace {
 

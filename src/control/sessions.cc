@@ -1,8 +1,8 @@
-#include "control/sessions.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
+
+#include "control/session.h"
 
 namespace fairway::control {
 namespace {

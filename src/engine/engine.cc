@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "engine/description.h"
+#include "engine/regions.h"
 #include "engine/state.h"
-#include "engine/values.h"
+#include "engine/transfers/request_check.h"
 #include "predict/open.h"
 #include "sys/library_loading.h"
 #include "sys/system_runtime.h"

@@ -4,7 +4,7 @@
 
 #include "fairway/engine.h"
 
-#include "engine/machine_discovery.h"
+#include "engine/expectation.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 

@@ -8,7 +8,7 @@
 
 #include "core/counter_ranges.h"
 #include "core/runtime.h"
-#include "engine/machine_discovery.h"
+#include "engine/expectation.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/operation.h"
+#include "engine/links/route.h"
 
 namespace fairway::engine {
 namespace {

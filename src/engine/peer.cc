@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/worker.h"
-#include "transport/at_once.h"
 #include "transport/optional_calls.h"
 
 namespace fairway::engine {

@@ -13,9 +13,9 @@
 #include "engine/links/link_set.h"
 #include "engine/messages/windows.h"
 #include "engine/path_explainer.h"
-#include "engine/region_users.h"
+#include "engine/region_removals.h"
 #include "engine/staging/server.h"
-#include "engine/transfers/remote_service.h"
+#include "engine/transfers/remote_requests.h"
 #include "engine/transfers/transfers.h"
 
 namespace fairway::engine {

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "engine/messages/record.h"
-#include "engine/messages/record_codec.h"
 #include "engine/transfers/transfer.h"
 #include "transport/region_table.h"
 

@@ -3,24 +3,137 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fairway/engine.h"
+#include "fairway/status.h"
 
 #include "control/control.h"
+#include "core/time.h"
 #include "engine/control_message.h"
 #include "engine/messages/arrivals.h"
-#include "engine/peer_events.h"
-#include "engine/pending_calls.h"
+#include "engine/peer_table.h"
+#include "engine/waiting.h"
 #include "engine/workers.h"
 
 namespace fairway::engine {
+
+// Calls of the API that wait for an answer from control's thread, by token. Any thread.
+template <class Answer>
+class PendingCalls {
+ public:
+  static constexpr std::size_t kMostLeft = 256;       // questions that nobody waits for
+  static constexpr Time kAnswerHolds = 10 * kSecond;  // for who asks again
+
+  explicit PendingCalls(Waiting& waiting) : waiting_(waiting) {}
+
+  // Asks by `send(token)` and waits for the answer. `of`: the session that is asked, 0: none. `late`: the result if no
+  // answer comes in time. `about`: what is asked; who asks that session the same again, because its time was up, waits
+  // for the first question's answer, or has it at once. So a caller may wait in slices, however late the answer comes.
+  // Empty: each call asks for itself.
+  template <class Send>
+  Result<Answer> ask(control::SessionId of, Time until, const Status& late, Send send, std::string_view about = {}) {
+    std::uint64_t token = 0;
+    bool asked = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!about.empty()) token = asked_before(of, about);
+      asked = token != 0;
+      if (!asked) {
+        token = ++last_;
+        calls_[token].of = of;
+        calls_[token].about = about;
+      }
+      ++calls_[token].waiters;
+    }
+    const Status sent = asked ? Status() : send(token);
+    if (sent)
+      (void)waiting_.wait_until(until, [&] {
+        const std::lock_guard lock(mutex_);
+        return calls_[token].answer.has_value();
+      });
+    bool others_wait = false;
+    const Result<Answer> result = [&] {
+      const std::lock_guard lock(mutex_);
+      Call& call = calls_[token];
+      others_wait = --call.waiters > 0;
+      if (!sent) call.answer = sent;
+      const Result<Answer> answer = call.answer ? *call.answer : Result<Answer>(late);
+      if (!others_wait && (call.answer || call.about.empty())) calls_.erase(token);
+      return answer;
+    }();
+    if (!sent && others_wait) waiting_.notice();  // who joined meanwhile
+    return result;
+  }
+
+  // After these, the caller must call notice(), which wakes the waiting callers. False: nobody waits for that any more,
+  // or not for `from` to say it.
+  bool answer(control::SessionId from, std::uint64_t token, Result<Answer> answer) {
+    const Time now = waiting_.now();
+    const std::lock_guard lock(mutex_);
+    const auto call = calls_.find(token);
+    if (call == calls_.end() || call->second.of != from || call->second.answer) return false;
+    call->second.answer = std::move(answer);
+    call->second.answered = now;
+    return true;
+  }
+  void session_ended(control::SessionId session, const Status& why) {
+    const std::lock_guard lock(mutex_);
+    end_if([&](const Call& call) { return call.of == session; }, why);
+  }
+  void end_all(const Status& why) {
+    const std::lock_guard lock(mutex_);
+    end_if([](const Call&) { return true; }, why);
+  }
+
+ private:
+  struct Call {
+    control::SessionId of = 0;
+    std::string about;
+    std::size_t waiters = 0;
+    std::optional<Result<Answer>> answer;
+    Time answered = 0;
+  };
+
+  // The question that is open, or answered while nobody waited; 0: none. Makes room for another.
+  std::uint64_t asked_before(control::SessionId of, std::string_view about) {
+    const Time now = waiting_.now();
+    std::size_t left = 0;
+    std::uint64_t oldest = 0;
+    for (auto at = calls_.begin(); at != calls_.end();) {
+      const Call& call = at->second;
+      const bool stale = call.waiters == 0 && call.answer && now > after(call.answered, kAnswerHolds);
+      if (!stale && call.of == of && call.about == about) return at->first;
+      if (!stale && call.waiters == 0 && left++ == 0) oldest = at->first;
+      at = stale ? calls_.erase(at) : std::next(at);
+    }
+    if (left >= kMostLeft) calls_.erase(oldest);
+    return 0;
+  }
+  // What was answered before stays, for who waits.
+  template <class Test>
+  void end_if(const Test& test, const Status& why) {
+    for (auto at = calls_.begin(); at != calls_.end();) {
+      Call& call = at->second;
+      if (test(call) && !call.answer) call.answer = why;
+      at = test(call) && call.waiters == 0 ? calls_.erase(at) : std::next(at);
+    }
+  }
+
+  Waiting& waiting_;
+  std::mutex mutex_;  // guards both
+  std::map<std::uint64_t, Call> calls_;
+  std::uint64_t last_ = 0;
+};
 
 // Receives messages of peers' engines that no worker handles. Called on control's thread, or on the thread that ends a
 // session.

@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include "engine/values.h"
+#include "engine/transfers/request_check.h"
 #include "sys/error.h"
 #include "sys/process_memory.h"
 #include "transport/gpu_access.h"

@@ -10,7 +10,7 @@
 
 #include "fairway/engine.h"
 
-#include "engine/description.h"
+#include "engine/regions.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 #include "sys/fd.h"

@@ -7,13 +7,11 @@
 #include "engine/mapped_regions.h"
 #include "engine/messages/any_receives.h"
 #include "engine/messages/arrivals.h"
-#include "engine/messages/probe.h"
 #include "engine/open.h"
 #include "engine/peer_sessions.h"
 #include "engine/region_exchange.h"
 #include "engine/registered_regions.h"
 #include "engine/transfers/submissions.h"
-#include "engine/transfers/waits.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 

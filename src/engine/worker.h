@@ -16,22 +16,19 @@
 
 #include "core/gates.h"
 #include "core/queues.h"
-#include "engine/links/outbox.h"
-#include "engine/links/scratch_memory.h"
-#include "engine/local_regions.h"
-#include "engine/machine_discovery.h"
+#include "engine/expectation.h"
+#include "engine/links/proof.h"
+#include "engine/links/slices.h"
 #include "engine/mappings.h"
 #include "engine/messages/any_receives.h"
 #include "engine/messages/notify.h"
 #include "engine/peer.h"
-#include "engine/peer_events.h"
+#include "engine/peer_schedule.h"
 #include "engine/peer_table.h"
-#include "engine/polled_queue.h"
-#include "engine/ready_list.h"
 #include "engine/region_removals.h"
-#include "engine/remote_regions.h"
+#include "engine/regions.h"
 #include "engine/staging/staging.h"
-#include "engine/timer_heap.h"
+#include "engine/waiting.h"
 #include "transport/gpu_access.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
@@ -178,7 +175,7 @@ class Worker final : public Stepper, public TransferOwner {
   enum class RegionOf : std::uint8_t { program, lease, window };
   void remove_region(RegionId id, RegionOf what, std::function<void(Status)> done);
   [[nodiscard]] std::string holders_of(RegionId id);  // who keeps a removal waiting
-  // For kernels of that GPU of this process (worker_mappings.cc); a peer's, and this engine's own.
+  // For kernels of that GPU of this process (worker_regions.cc); a peer's, and this engine's own.
   transport::Reach map(Peer& peer, RemoteRegionId id, int gpu, Mapping& out, Status& why);
   transport::Reach map(RegionId id, int gpu, Mapping& out, Status& why);
   void unmap(const Mappings::Entry& entry);

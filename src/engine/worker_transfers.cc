@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/operation.h"
+#include "engine/links/route.h"
 #include "engine/worker.h"
 
 // Worker: cancelling transfers, dependents of transfers, and delivery of completions.

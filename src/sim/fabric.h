@@ -14,7 +14,6 @@
 #include "sim/host.h"
 #include "sim/simulation.h"
 #include "transport/loopback/loopback.h"
-#include "transport/loopback/wire.h"
 #include "transport/region_table.h"
 
 namespace fairway::sim {

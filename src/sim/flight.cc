@@ -5,8 +5,7 @@
 #include <string>
 
 #include "sim/fabric.h"
-#include "transport/atomic.h"
-#include "transport/blocks.h"
+#include "transport/command.h"
 
 // The course of a slice's bytes between post() and its event, and of its frames after that.
 //

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "sim/fabric.h"
-#include "transport/blocks.h"
+#include "transport/command.h"
 
 namespace fairway::sim {
 

@@ -1,7 +1,5 @@
 #include "transport/command.h"
 
-#include "transport/handles.h"
-
 namespace fairway::transport {
 
 ErrorCode prepare(const Capabilities& can, const RegionTable& regions, const Slice& slice, const RegionId* remote,

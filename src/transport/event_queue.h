@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -78,6 +80,16 @@ class EventQueue {
   std::byte* next_ = nullptr;  // in the one that is
   std::size_t left_ = 0;       // bytes behind it
   std::size_t lent_ = 0;       // bytes
+};
+
+// What all lanes of a transport share: its events and its cost counters. Owner: the transport's worker; any thread may
+// read the counters.
+class Inbox : public EventQueue {
+ public:
+  explicit Inbox(CostCounters& counters) : system_calls(counters.system_calls), copied_bytes(counters.copied_bytes) {}
+
+  std::atomic<std::uint64_t>& system_calls;
+  std::atomic<std::uint64_t>& copied_bytes;
 };
 
 }  // namespace fairway::transport

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/runtime.h"
-#include "transport/blocks.h"
+#include "transport/command.h"
 #include "transport/event_queue.h"
 #include "transport/janitor.h"
 #include "transport/planned_links.h"

@@ -2,17 +2,61 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/runtime.h"
+#include "transport/command.h"
 #include "transport/event_queue.h"
 #include "transport/planned_handshake.h"
+#include "transport/region_table.h"
 #include "transport/transport.h"
 
 namespace fairway::transport {
+
+// Credits of a link: receive buffers posted at the peer. Each message or immediate uses one until the peer has polled
+// it. A credit update carries a running total of kBits bits, so it may come late, twice or out of order. A value; pure.
+template <unsigned kBits>
+class CreditsOf {
+ public:
+  static constexpr std::uint32_t kMask = ~std::uint32_t{0} >> (32 - kBits);
+
+  CreditsOf(std::uint32_t theirs, std::uint32_t ours) : left_(theirs), theirs_(theirs), ours_(ours) {}
+
+  [[nodiscard]] std::uint32_t left() const { return left_; }
+  void take() { --left_; }
+  void give_back() { ++left_; }  // the credit was not used
+  // A credit update: the peer has freed `total` receives in all. False: more than were ever used. Ignores an old total.
+  bool update(std::uint32_t total) {
+    const std::uint32_t more = (total - peer_total_) & kMask;
+    if (more > kMask / 2) return true;  // an older total
+    if (more > theirs_ - left_) return false;
+    peer_total_ = total;
+    left_ += more;
+    return true;
+  }
+
+  [[nodiscard]] std::uint32_t peer_total() const { return peer_total_; }  // the newest total from the peer
+
+  void add_freed() { ++freed_; }  // a receive of ours is free again
+  [[nodiscard]] bool has_update() const { return freed_ != sent_; }
+  [[nodiscard]] bool update_due() const { return freed_ - sent_ >= (ours_ + 1) / 2; }
+  std::uint32_t take_update() {  // the total to send
+    sent_ = freed_;
+    return freed_ & kMask;
+  }
+
+ private:
+  std::uint32_t left_, theirs_, ours_;
+  std::uint32_t peer_total_ = 0, freed_ = 0, sent_ = 0;
+};
+
+using Credits = CreditsOf<32>;
 
 // The links of a transport that connects its ends through control: which devices of the two sides are connected, and
 // each link's attempts, deadlines, epochs and failures. A Maker makes the ends (queue pairs, endpoints). Owner: the
@@ -150,5 +194,114 @@ void PlannedLinks::disconnect(PeerIndex index, Leave leave_first) {
   }
   peers_.erase(index);
 }
+
+// The part of the contract that all transports with planned links (planned_links.h) share: peers, and links with their
+// epochs. The derived class moves the bytes. Functions about memory and devices have a default for transports with one
+// device and no keys. Derive from PlannedTransportWith, below. Owner: the transport's worker.
+class PlannedTransport : public Transport, protected PlannedLinks::Maker {
+ public:
+  Status attach(Task& task) override {
+    task_ = &task;
+    return {};
+  }
+  Status connect(PeerIndex peer, Role role) override;
+  void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
+  void disconnect(PeerIndex peer) override;
+  void fence(LinkId link) override;
+  void reconnect(LinkId link) override;
+  void close() override;
+
+  Result<RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) override;
+  void deregister(std::uint64_t handle) override;
+  Reach reach(LinkId, std::uint64_t, std::uint64_t, std::string*) override { return Reach::yes; }
+  void cancel(SliceToken /*token*/) override {}
+  Time next_timer() const override { return closed_ ? kNever : links_.next_deadline(); }
+
+ protected:
+  using Link = PlannedLinks::Link;
+
+  // `version`: of its handshake.
+  PlannedTransport(std::string name, std::uint16_t version, RegionTable& regions, Runtime& runtime)
+      : Transport(std::move(name)),
+        regions_(regions),
+        runtime_(runtime),
+        links_(this->name(), version, runtime, inbox_, *this) {}
+
+  // Ends the epoch of a link that is up or down: gives each slice its event, then calls fenced().
+  virtual void end_epoch(Link& link) = 0;
+  virtual void forget(PeerIndex peer) = 0;  // called after the peer's links have ended
+  std::vector<std::byte> describe_devices() override { return {}; }
+  Result<std::vector<PlannedPair>> pair_devices(std::span<const std::byte> initiators) override;
+  Status check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) override;
+
+  void fenced(Link& link, std::uint64_t immediates, Status status = {});
+  void disconnect_all();
+  [[nodiscard]] bool is_up(const Link* link) const { return link != nullptr && link->state == PlannedLinks::State::up; }
+  // For post(): calls `one` for each slice in order, as long as its link is up. Its answer: nothing, the link is full;
+  // ok; or why the slice is refused.
+  template <class One>
+  std::size_t post_each(std::span<const Slice> slices, One one) {
+    std::size_t taken = 0;
+    const Link* link = nullptr;
+    for (; taken < slices.size(); ++taken) {
+      if (link == nullptr || link->id != slices[taken].link) link = links_.find(slices[taken].link);
+      if (closed_ || !is_up(link)) break;
+      const std::optional<ErrorCode> code = one(*link, slices[taken]);
+      if (!code) break;
+      if (*code != ErrorCode::ok) inbox_.refuse(slices[taken], name(), *code);
+    }
+    return taken;
+  }
+  // Calls `broken` for each link that is up or down, starting at another one each time; true marks the link as down.
+  template <class Poll>
+  void poll_each(Poll broken) {
+    const auto& up = links_.up();
+    const std::size_t count = up.size();
+    if (++next_ >= count) next_ = 0;  // no division: it would be dear in an idle poll
+    for (std::size_t i = 0, at = next_; i < count; ++i, at = at + 1 == count ? 0 : at + 1) {
+      Link& link = links_.at(up[at]);
+      if (broken(link) && link.state == PlannedLinks::State::up) links_.on_down(link);
+    }
+  }
+
+  RegionTable& regions_;
+  Runtime& runtime_;
+  Task* task_ = nullptr;
+  Inbox inbox_{counters_};
+  PlannedLinks links_;
+  bool closed_ = false;
+
+ private:
+  std::size_t next_ = 0;  // the link to poll first
+};
+
+// The same with the regions that were imported from peers. `Remote`: what the transport knows of each.
+template <class Remote = std::monostate>
+class PlannedTransportWith : public PlannedTransport {
+ public:
+  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override {
+    if (!links_.knows(peer)) return Status(ErrorCode::not_found, name() + ": no such peer");
+    auto remote = read_keys(peer, memory, keys);
+    if (!remote) return remote.status();
+    return imports_.add(peer, memory.id, std::move(*remote));
+  }
+  void release(std::uint64_t remote_handle) override { imports_.release(remote_handle); }
+
+ protected:
+  using PlannedTransport::PlannedTransport;
+  using Import = typename ImportTable<Remote>::Entry;
+
+  virtual Result<Remote> read_keys(PeerIndex, const RemoteMemory&, std::span<const KeyBytes>) { return Remote(); }
+  void forget(PeerIndex peer) override { imports_.release_all(peer); }
+  // For post(): command.h's prepare(), and where the slice goes; `import`: null for a message.
+  ErrorCode prepare(const Link& link, const Slice& slice, Command& out, Import** import = nullptr) {
+    Import* const found = imports_.find(slice.remote_handle, link.peer);
+    if (import != nullptr) *import = found;
+    return transport::prepare(devices_[link.device].capabilities, regions_, slice,
+                              found == nullptr ? nullptr : &found->region, out);
+  }
+
+  ImportTable<Remote> imports_;
+};
 
 }  // namespace fairway::transport

@@ -6,8 +6,8 @@
 
 #include "transport/cuda/cuda.h"
 #include "transport/fabric/fabric.h"
+#include "transport/host/shm.h"
 #include "transport/loopback/loopback.h"
-#include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 #include "transport/verbs/verbs.h"
 

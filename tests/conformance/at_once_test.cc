@@ -2,7 +2,7 @@
 
 #include "conformance/world.h"
 
-// Small slices that are over when the call returns (transport/at_once.h), and when they must not be.
+// Small slices that are over when the call returns (transport/optional_calls.h), and when they must not be.
 namespace fairway::conformance {
 
 FAIRWAY_CLAIMS(AtOnce);

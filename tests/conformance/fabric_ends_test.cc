@@ -9,8 +9,8 @@
 #include "support/cuda/device_memory.h"
 #include "sys/cuda_memory.h"
 #include "sys/system_runtime.h"
+#include "transport/fabric/frame.h"
 #include "transport/fabric/lane.h"
-#include "transport/fabric/note.h"
 #include "transport/planned_handshake.h"
 
 // What the fabric transport says when memory and ends of links end, over providers that do not do what they are told.

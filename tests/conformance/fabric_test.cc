@@ -5,7 +5,7 @@
 #include <set>
 
 #include "conformance/fabric_worlds.h"
-#include "transport/fabric/endpoint.h"
+#include "transport/fabric/domain.h"
 #include "transport/fabric/memory.h"
 
 // What the fabric transport promises beyond the contract: many domains at once, and that its tests do what they say.

@@ -3,7 +3,7 @@
 
 #include "conformance/world.h"
 
-// Messages that are handed over within the call (transport/at_once.h), and when they must not be.
+// Messages that are handed over within the call (transport/optional_calls.h), and when they must not be.
 namespace fairway::conformance {
 
 FAIRWAY_CLAIMS(SendNow);

@@ -6,7 +6,7 @@
 #include "conformance/own_side.h"
 #include "conformance/world.h"
 #include "sys/system_runtime.h"
-#include "transport/shm/shm.h"
+#include "transport/host/shm.h"
 
 // Two sides in one process, with each way to reach memory. A link is cut at its local socket.
 namespace fairway::conformance {

@@ -11,7 +11,7 @@
 
 #include "conformance/buffer.h"
 #include "core/runtime.h"
-#include "transport/at_once.h"
+#include "transport/optional_calls.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
 

@@ -1,5 +1,4 @@
-#include "engine/transfers/at_once_table.h"
-
+#include "engine/transfers/completions.h"
 #include "model/mutants.h"
 
 namespace fairway::model {

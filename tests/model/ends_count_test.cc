@@ -1,5 +1,4 @@
-#include "engine/transfers/ends_count.h"
-
+#include "engine/transfers/completions.h"
 #include "model/mutants.h"
 
 namespace fairway::model {
@@ -48,7 +47,7 @@ TEST(EndsCountModel, NobodySleepsOverAnEnd) {
 
 TEST(EndsCountModel, NeedsEachOrderThatItAsksFor) {
   // Without these two a processor may count the end before it stores it: the model has no stores that overtake others.
-  EXPECT_EQ(orders_not_needed("ends_count.h", {{{}, maker<Watched>()}}),
+  EXPECT_EQ(orders_not_needed("completions.h", {{{}, maker<Watched>()}}),
             (std::vector<std::string>{"load #1 acquire", "fetch_add #1 release"}));
 }
 

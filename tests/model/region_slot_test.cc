@@ -1,6 +1,5 @@
-#include "transport/region_slot.h"
-
 #include "model/mutants.h"
+#include "transport/region_table.h"
 
 namespace fairway::model {
 namespace {
@@ -99,7 +98,7 @@ TEST(RegionSlotModel, EverySwappedStepIsCaught) {
 
 // All but the order of the revocation; its comment says why.
 TEST(RegionSlotModel, NeedsEachOrderThatItAsksFor) {
-  EXPECT_EQ(orders_not_needed("region_slot.h", {{{}, maker<Reuse>()}, {{}, maker<Deregister>(Bug::none)}}),
+  EXPECT_EQ(orders_not_needed("region_table.h", {{{}, maker<Reuse>()}, {{}, maker<Deregister>(Bug::none)}}),
             std::vector<std::string>{"store #0 seq_cst"});
 }
 

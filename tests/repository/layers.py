@@ -17,8 +17,7 @@ ALLOWED = {
     "src/control": ["core", "sys"],
     "src/transport": ["core", "sys"],
     "src/transport/*": ["core", "sys", "transport"],
-    # Both are the transport between processes of one host, with and without a GPU's driver.
-    "src/transport/shm": ["core", "sys", "transport", "transport/host"],
+    # The transport between processes of one host, with a GPU's driver.
     "src/transport/cuda": ["core", "sys", "transport", "transport/host"],
     "src/engine": ["core", "sys", "topology", "predict", "control", "transport"],
     # The simulated network is one more wire under loopback, the executable specification of the contract.
@@ -58,9 +57,9 @@ TO_BE_CUT = {
     "src/collectives/host": ["state.h"],
     "src/collectives/gpu": ["state.h", "job/progress.h", "nccl/calls.h"],
     "src/collectives/job": ["state.h"],
-    "src/engine/links": ["peer_context.h", "messages/record_codec.h"],
-    "src/engine/messages": ["peer_context.h", "workers.h", "transfers/queue.h", "transfers/transfer.h"],
-    "src/engine/staging": ["peer_context.h", "transfers/region_bounds.h", "transfers/transfer.h", "transfers/turns.h"],
+    "src/engine/links": ["peer_context.h", "messages/record.h"],
+    "src/engine/messages": ["peer_context.h", "workers.h", "transfers/transfer.h", "transfers/turns.h"],
+    "src/engine/staging": ["peer_context.h", "transfers/request_check.h", "transfers/transfer.h", "transfers/turns.h"],
     "src/engine/transfers": ["peer_context.h", "workers.h"],
 }
 

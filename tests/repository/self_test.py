@@ -71,7 +71,7 @@ class Layers(Checks):
 
     def test_upward_and_sideways_includes_are_not(self):
         self.refuses(layers.check, self.include("src/core/a.cc", "sys/fd.h"), "src/core may include only core")
-        self.refuses(layers.check, self.include("src/transport/tcp/a.cc", "transport/host/ring.h"), "transport/tcp")
+        self.refuses(layers.check, self.include("src/transport/tcp/a.cc", "transport/host/segment.h"), "transport/tcp")
         self.refuses(layers.check, self.include("src/transport/tcp/a.cc", "engine/worker.h"), "transport/tcp")
         self.refuses(layers.check, self.include("src/transport/shared.cc", "transport/tcp/tcp.h"), "src/transport may")
         self.refuses(layers.check, self.include("src/engine/a.cc", "transport/tcp/tcp.h"), "src/engine may")

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -12,18 +13,63 @@
 #include "fairway/metrics.h"
 
 #include "core/runtime.h"
+#include "core/time.h"
 #include "engine/control_message.h"
 #include "engine/links/link.h"
-#include "engine/links/peer_clock.h"
-#include "engine/links/scratch_memory.h"
-#include "engine/links/slice_table.h"
-#include "engine/local_regions.h"
-#include "engine/messages/record_codec.h"
+#include "engine/links/proof.h"
+#include "engine/links/slices.h"
+#include "engine/messages/record.h"
 #include "engine/peer_context.h"
-#include "engine/remote_regions.h"
+#include "engine/regions.h"
 #include "transport/gpu_access.h"
 
 namespace fairway::engine {
+
+// The clock for timeouts against a peer's engine. It counts only time in which both engines can act: an engine with
+// Progress::caller does nothing while its caller computes, yet is not frozen. So the clock stops while this engine's
+// caller is away, and against a peer of that kind it advances only with heartbeats that show new steps. Whether such a
+// peer lives is decided by control, whose thread answers in any case. Owner: the peer's worker.
+class PeerClock {
+ public:
+  PeerClock(bool by_caller, Time now) : by_caller_(by_caller), counted_(now), latest_(now), heard_(now) {}
+
+  // When something begins to wait; never earlier than what was given before.
+  Time start(Time now) {
+    const Time still = by_caller_ ? now - std::min(now, heard_) : 0;  // since the last heartbeat: not counted yet
+    return latest_ = std::max(latest_, passed(now) + still);
+  }
+  // How far the clock has come.
+  [[nodiscard]] Time passed(Time now) const { return by_caller_ ? counted_ : now - std::min(now, away_); }
+
+  [[nodiscard]] bool over(Time since, Time bound, Time now) const { return passed(now) >= after(since, bound); }
+  // When to look again, by the worker's clock: it is not over before.
+  [[nodiscard]] Time look_at(Time since, Time bound, Time now) const {
+    const Time end = after(since, bound);
+    return end == kNever ? kNever : after(now, end - std::min(end, passed(now)));
+  }
+
+  // A heartbeat of the peer, at that time.
+  void heard(std::uint64_t steps, Time at) {
+    if (at > heard_) {
+      if (steps != steps_) counted_ += at - heard_;
+      heard_ = at;
+    }
+    steps_ = steps;
+  }
+  // This engine's caller did not step it meanwhile.
+  void was_away(Time from, Time to) {
+    away_ += to - from;
+    heard_ = std::max(heard_, to);
+  }
+
+ private:
+  const bool by_caller_;
+  Time counted_;  // by_caller_
+  Time latest_;
+  Time heard_;
+  Time away_ = 0;
+  std::uint64_t steps_ = 0;
+};
 
 // Called when a link's state changes.
 class LinkOwner {
@@ -45,9 +91,8 @@ class LinkOwner {
 // memory any more. Both sides do so, whoever saw the break first. A piece that was in flight moves to another link when
 // it can have no late effect: a read once this side is fenced (its bytes would land here), a write once the peer is
 // (they would land there). Owner: the peer's worker.
-//   link_set.cc  up, down and up again
+//   link_set.cc  up, down and up again; links on which nothing moves
 //   proof.cc     proofs
-//   progress.cc  links on which nothing moves
 class LinkSet {
  public:
   struct Parts {
@@ -138,7 +183,7 @@ class LinkSet {
   void settle();
   void set_ready(Link& link);
   void plan_retry(Link& link);
-  // progress.cc
+  // links on which nothing moves
   Time watch_progress(std::uint8_t index);  // returns when to look again
   void close_stalled(std::uint8_t index);
   bool forgets_a_slice(std::uint8_t index);
@@ -166,6 +211,16 @@ class LinkSet {
   std::vector<std::pair<std::string, std::uint64_t>> closed_early_;  // epochs the peer closed before we saw them
   Time no_link_since_ = kNever;
   std::uint32_t out_ = 0;
+};
+
+// The links to one peer and the memories on both sides: what every part of a peer needs that asks which link moves
+// what. Its members outlive those parts.
+struct LinksAndRegions {
+  std::span<const std::unique_ptr<transport::Transport>> transports;
+  LocalRegions& locals;
+  RemoteRegions& remotes;
+  LinkSet& links;
+  const RegionOwner& owner;  // the peer
 };
 
 }  // namespace fairway::engine

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/operation.h"
+#include "engine/links/route.h"
 
 namespace fairway::engine {
 

@@ -10,8 +10,8 @@
 
 #include "fairway/explain.h"
 
-#include "engine/links/links_and_regions.h"
-#include "engine/machine_discovery.h"
+#include "engine/expectation.h"
+#include "engine/links/link_set.h"
 #include "engine/peer_context.h"
 
 namespace fairway::engine {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/operation.h"
+#include "engine/links/route.h"
 #include "transport/gpu_access.h"
 
 namespace fairway::engine {

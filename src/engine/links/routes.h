@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/links/links_and_regions.h"
+#include "engine/links/link_set.h"
 #include "engine/links/route.h"
 #include "engine/peer_context.h"
 

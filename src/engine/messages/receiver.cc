@@ -1,11 +1,10 @@
-#include "engine/messages/receiver.h"
-
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
-#include "engine/operation.h"
+#include "engine/links/route.h"
+#include "engine/messages/matcher.h"
 
 namespace fairway::engine {
 

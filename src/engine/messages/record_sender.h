@@ -6,11 +6,10 @@
 #include <span>
 
 #include "engine/links/link_set.h"
-#include "engine/links/outbox.h"
 #include "engine/links/routes.h"
-#include "engine/links/slice_table.h"
+#include "engine/links/slices.h"
 #include "engine/peer_context.h"
-#include "transport/at_once.h"
+#include "transport/optional_calls.h"
 
 namespace fairway::engine {
 

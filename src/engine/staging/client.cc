@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/operation.h"
-#include "engine/transfers/region_bounds.h"
+#include "engine/links/route.h"
+#include "engine/transfers/request_check.h"
 
 namespace fairway::engine {
 namespace {

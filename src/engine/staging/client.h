@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "engine/staging/lease.h"
+#include "engine/staging/pool.h"
 #include "engine/staging/staging.h"
 #include "engine/transfers/turns.h"
 

@@ -1,15 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "engine/local_regions.h"
+#include "engine/peer_context.h"
+#include "engine/regions.h"
 #include "engine/transfers/transfer.h"
-#include "transport/copier.h"
+#include "transport/gpu_access.h"
+#include "transport/region_table.h"
 
 // Staging: bytes that no link takes because one end is device memory go through pinned host memory of the engines, slot
 // by slot. The engine that owns the device memory copies between it and one of its slots. An internal transfer moves
@@ -133,6 +136,100 @@ class StagingPool {
   std::shared_ptr<transport::Copier::StagingBuffer> buffer_;
   RegionId region_;  // that
   std::vector<std::shared_ptr<transport::Copier::StagingBuffer>> kept_;
+};
+
+inline constexpr std::uint32_t kMostLeases = 16;       // of a worker's staging buffers to peers at once
+inline constexpr Time kLeaseTurn = 10 * kMillisecond;  // a lease with work is kept that long, however many peers wait
+
+// A peer that has a lease, or waits for one.
+class LeaseHolder {
+ public:
+  virtual void lend() = 0;  // its turn has come
+  // In each step of the worker, while it has a lease. True: a device has copies.
+  virtual bool proceed() = 0;
+  [[nodiscard]] virtual Time lent_since() const = 0;
+  [[nodiscard]] virtual bool had_turn(Time now) const = 0;       // its lease may be recalled: it has been used
+  virtual void recall() = 0;                                     // asks it
+  [[nodiscard]] virtual bool copies(RegionId region) const = 0;  // a device copies from or to it for the peer
+
+ protected:
+  ~LeaseHolder() = default;
+};
+
+// The leases that a worker has granted to its peers. Waiting peers are served in order; for each that still waits, the
+// oldest lease is recalled. Owner: the worker.
+class StagingLeases {
+ public:
+  StagingLeases(StagingPool& pool, transport::RegionTable& regions) : pool_(pool), regions_(regions) {}
+
+  void wait(LeaseHolder& holder);
+  void wait_no_more(LeaseHolder& holder);  // of one that does not wait: nothing
+  void drop(LeaseHolder& holder);          // what it was lent could not be made
+  // It gave its lease back. ended() follows, once nothing of this engine touches the buffer's region any more.
+  void close(LeaseHolder& holder);
+  void ended(RegionId region, bool recalled, std::shared_ptr<transport::Copier::StagingBuffer> buffer,
+             const Status& fenced);
+
+  // In each step of the worker. True: a device has copies.
+  bool proceed(Time now);
+  [[nodiscard]] bool copies(RegionId region) const;
+
+ private:
+  void share(Time now);
+
+  StagingPool& pool_;
+  transport::RegionTable& regions_;
+  std::deque<LeaseHolder*> waiting_;
+  std::vector<LeaseHolder*> holders_;
+  std::uint32_t closing_ = 0;   // leases that were given back, until their buffers are gone
+  std::uint32_t recalled_ = 0;  // of all
+};
+
+inline constexpr Time kIdleLease = kSecond;  // a lease without work is returned to the peer
+
+// This side's lease on a staging buffer of the peer. It is requested with the first slot, and returned when it is idle,
+// when the peer recalls it, or when one of its slots was lost. Owner: the peer's worker.
+class StagingLease {
+ public:
+  // `owner`: the peer.
+  StagingLease(PeerContext& peer, RemoteRegions& remotes, const RegionOwner& owner)
+      : peer_(peer), remotes_(remotes), owner_(owner) {}
+
+  [[nodiscard]] bool is_open() const { return state_ == State::open; }
+  [[nodiscard]] std::uint32_t number() const { return number_; }
+  [[nodiscard]] RemoteRegionId region() const { return region_; }  // while it is open
+  [[nodiscard]] bool uses(std::uint32_t number, std::uint8_t slot) const {
+    return is_open() && number == number_ && slot < kSlots && busy_.has(slot);
+  }
+
+  // ---- slots of the peer's ----
+  std::uint8_t free_slot(Status& why);  // kInPlace: not now, or with `why` set, not for a while
+  void use(std::uint8_t slot) { busy_.add(slot); }
+  void give_back(std::uint8_t slot);
+  void lose(std::uint8_t slot) { lost_.add(slot); }  // late bytes may still come there
+
+  // ---- records ----
+  void on_grant(const record::StageGrant& grant);
+  void on_recall(std::uint32_t number);
+
+  Time run_timer(Time now);  // when to run again
+  void peer_gone() { state_ = State::none; }
+
+ private:
+  enum class State : std::uint8_t { none, asked, open };
+  void end_if_unused();
+
+  PeerContext& peer_;
+  RemoteRegions& remotes_;
+  const RegionOwner& owner_;
+  State state_ = State::none;
+  bool leaving_ = false;      // takes nothing new: the peer wants it back, or a slot was lost
+  std::uint32_t number_ = 0;  // of this lease, among those of the session
+  RemoteRegionId region_;
+  SlotSet busy_, lost_;
+  Time idle_since_ = 0;
+  Status refused_;
+  Time refused_until_ = 0;
 };
 
 }  // namespace fairway::engine

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/operation.h"
+#include "engine/links/route.h"
 #include "engine/transfers/transfers.h"
 
 // Transfers, part 2: completion, failure and cancellation.

@@ -7,12 +7,12 @@
 
 #include "fairway/request.h"
 
-#include "engine/links/links_and_regions.h"
+#include "engine/links/link_set.h"
 #include "engine/links/routes.h"
-#include "engine/messages/armed_events.h"
+#include "engine/messages/notifier.h"
 #include "engine/peer_context.h"
-#include "engine/transfers/at_once_table.h"
-#include "transport/at_once.h"
+#include "engine/transfers/completions.h"
+#include "transport/optional_calls.h"
 
 namespace fairway::engine {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "engine/operation.h"
+#include "engine/links/route.h"
 #include "engine/staging/pool.h"
 #include "transport/gpu_access.h"
 

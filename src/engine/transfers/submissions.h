@@ -3,12 +3,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "fairway/engine.h"
 
 #include "engine/messages/any_receives.h"
-#include "engine/polled_queue.h"
 #include "engine/transfers/request_check.h"
 #include "engine/transfers/short_path.h"
 #include "engine/transfers/transfer.h"
@@ -83,6 +84,30 @@ class Submissions {
   CompletionQueues queues_;
   const RequestCheck check_;
   std::atomic<std::uint64_t> back_pressure_{0};  // requests that found no slot
+};
+
+// Calls that wait for several transfers: those that are named, or all that were accepted before. Any thread.
+class TransferWaits {
+ public:
+  // Everything given outlives it.
+  TransferWaits(TransferTable& transfers, const PeerTable& peers, const Workers& workers, Waiting& waiting)
+      : transfers_(transfers), peers_(peers), workers_(workers), waiting_(waiting) {}
+
+  // As the calls of Engine with these names.
+  Result<Completion> wait_any(std::span<const TransferId> ids, Timeout timeout);
+  Status wait_all(std::span<const TransferId> ids, std::span<Completion> completions, Timeout timeout);
+  Status flush(PeerId peer, Timeout timeout);
+  Status drain(Timeout timeout) { return settle(std::nullopt, timeout); }
+
+ private:
+  Status settle(std::optional<std::uint32_t> peer, Timeout timeout);
+  [[nodiscard]] std::vector<TransferId> in_flight(std::optional<std::uint32_t> peer) const;
+  Status late(const char* what);
+
+  TransferTable& transfers_;
+  const PeerTable& peers_;
+  const Workers& workers_;
+  Waiting& waiting_;
 };
 
 }  // namespace fairway::engine

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/operation.h"
+#include "engine/links/route.h"
 
 namespace fairway::engine {
 

@@ -14,9 +14,7 @@
 #include "core/time.h"
 #include "engine/expectation.h"
 #include "engine/links/route.h"
-#include "engine/transfers/at_once_table.h"
-#include "engine/transfers/completion_queues.h"
-#include "engine/transfers/ends_count.h"
+#include "engine/transfers/completions.h"
 
 namespace fairway::engine {
 

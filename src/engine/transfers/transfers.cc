@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/operation.h"
-#include "engine/transfers/region_bounds.h"
+#include "engine/links/route.h"
+#include "engine/transfers/request_check.h"
 
 // Transfers, part 1: from the start of a transfer to its slices.
 namespace fairway::engine {

@@ -1,8 +1,8 @@
-#include "engine/transfers/waits.h"
-
 #include <algorithm>
 #include <string>
 #include <utility>
+
+#include "engine/transfers/submissions.h"
 
 namespace fairway::engine {
 namespace {

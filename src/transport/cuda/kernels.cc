@@ -1,4 +1,4 @@
-#include "transport/cuda/kernels.h"
+#include "transport/cuda/stream_kernels.h"
 
 // For builds without nvcc; otherwise these functions are generated from copy_pieces.cu and signals.cu.
 namespace fairway::transport::cuda {

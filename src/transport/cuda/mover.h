@@ -7,12 +7,10 @@
 #include <vector>
 
 #include "transport/cuda/devices.h"
-#include "transport/cuda/end_words.h"
 #include "transport/cuda/exporter.h"
 #include "transport/cuda/gates.h"
 #include "transport/cuda/imported_allocation.h"
 #include "transport/cuda/pins.h"
-#include "transport/cuda/proofs.h"
 #include "transport/cuda/queues.h"
 #include "transport/host/mover.h"
 #include "transport/janitor.h"
@@ -23,7 +21,6 @@ namespace fairway::transport::cuda {
 //   mover.cc          copies, for transfers; threads and ends
 //   mover_staging.cc  copies for staging
 //   mover_views.cc    views for kernels, work for the user's streams
-//   mover_awake.cc    NVLinks that must not fall asleep
 class CudaMover final : public host::Mover {
  public:
   // `keep_awake`: NVLinks to peers' GPUs, see waking().

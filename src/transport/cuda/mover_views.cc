@@ -1,6 +1,6 @@
 #include "sys/cuda_memory.h"
+#include "transport/command.h"
 #include "transport/cuda/mover.h"
-#include "transport/handles.h"
 
 // Views for the user's kernels, and work for the user's streams.
 namespace fairway::transport::cuda {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "sys/cuda.h"
-#include "transport/cuda/kernels.h"
+#include "transport/cuda/stream_kernels.h"
 
 namespace fairway::transport::cuda {
 namespace {

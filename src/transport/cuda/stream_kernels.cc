@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "sys/cuda.h"
-#include "transport/cuda/kernels.h"
 
 namespace fairway::transport::cuda {
 namespace {

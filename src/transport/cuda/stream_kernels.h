@@ -7,6 +7,10 @@
 
 namespace fairway::transport::cuda {
 
+// Kernel images for the driver; null if this was built without nvcc.
+const char* copy_kernel();     // copies a list of pieces
+const char* signal_kernels();  // for stream_put and stream_wait_signal
+
 // The kernels of signals.cu on one device. load() runs each once, so that no later launch has to load code, for which
 // the driver may wait for running kernels. Immutable after load(); launches on any thread.
 class StreamKernels {

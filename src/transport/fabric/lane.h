@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "core/time.h"
-#include "transport/blocks.h"
 #include "transport/command.h"
-#include "transport/credits.h"
-#include "transport/fabric/endpoint.h"
+#include "transport/event_queue.h"
+#include "transport/fabric/domain.h"
 #include "transport/fabric/frame.h"
 #include "transport/fabric/memory.h"
-#include "transport/handles.h"
-#include "transport/inbox.h"
+#include "transport/planned_links.h"
 
 namespace fairway::transport::fabric {
 

@@ -10,8 +10,8 @@
 
 #include "core/runtime.h"
 #include "sys/cuda_memory.h"
+#include "transport/command.h"
 #include "transport/fabric/domain.h"
-#include "transport/handles.h"
 #include "transport/keyed_memory.h"
 #include "transport/transport.h"
 

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "transport/command.h"
 #include "transport/fabric/domain.h"
 #include "transport/fabric/fabric.h"
+#include "transport/fabric/frame.h"
 #include "transport/fabric/lane.h"
 #include "transport/fabric/memory.h"
-#include "transport/fabric/note.h"
-#include "transport/handles.h"
 #include "transport/keyed_memory.h"
-#include "transport/planned_transport.h"
+#include "transport/planned_links.h"
 
 namespace fairway::transport::fabric {
 

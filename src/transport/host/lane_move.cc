@@ -1,14 +1,53 @@
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
-#include "transport/atomic.h"
-#include "transport/host/copy.h"
+#include "transport/command.h"
 #include "transport/host/lane.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 // Moves slices by the CPU: through mapped memory, by cross-memory attach, or by records that the peer serves.
 namespace fairway::transport::host {
 namespace {
+
+// Slices of at least this size use non-temporal stores: the target is unlikely to read them from the cache, and an
+// ordinary store also reads its line first, which is 1.5 times the traffic. Measured: docs/shm.md.
+constexpr std::size_t kStreamFrom = std::size_t{2} << 20;
+
+// Copies bytes. The memories may overlap only if not `streaming`. Orders non-temporal stores before it returns.
+void copy(std::byte* to, const std::byte* from, std::size_t size, bool streaming) {
+#if defined(__SSE2__)
+  constexpr std::size_t kLine = 64;
+  if (streaming && size >= 4 * kLine && (from + size <= to || to + size <= from)) {
+    const std::size_t head = (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine;
+    std::memcpy(to, from, head);
+    to += head;
+    from += head;
+    size -= head;
+    for (; size >= kLine; size -= kLine, to += kLine, from += kLine) {
+      const auto* source = reinterpret_cast<const __m128i*>(from);
+      auto* target = reinterpret_cast<__m128i*>(to);
+      _mm_prefetch(reinterpret_cast<const char*>(from + 8 * kLine), _MM_HINT_T0);
+      const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2),
+                    d = _mm_loadu_si128(source + 3);
+      _mm_stream_si128(target, a);
+      _mm_stream_si128(target + 1, b);
+      _mm_stream_si128(target + 2, c);
+      _mm_stream_si128(target + 3, d);
+    }
+    std::memcpy(to, from, size);
+    _mm_sfence();
+    return;
+  }
+#endif
+  static_cast<void>(streaming);
+  if (size != 0) std::memmove(to, from, size);
+}
 
 constexpr std::uint64_t kPieceCost = 64;  // fixed cost of a piece, in bytes
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transport/atomic.h"
+#include "transport/command.h"
 #include "transport/host/lane.h"
 
 // Incoming records. They were copied out of shared memory first; every field may come from a hostile peer.

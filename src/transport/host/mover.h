@@ -14,9 +14,7 @@
 #include "core/runtime.h"
 #include "sys/fd.h"
 #include "sys/memory_file.h"
-#include "transport/copier.h"
 #include "transport/gpu_access.h"
-#include "transport/stream_gate.h"
 
 namespace fairway::transport::host {
 

@@ -8,13 +8,11 @@
 #include <vector>
 
 #include "core/runtime.h"
-#include "transport/at_once.h"
 #include "transport/gpu_access.h"
-#include "transport/host/exports.h"
+#include "transport/host/files.h"
 #include "transport/host/handshake.h"
 #include "transport/host/lane.h"
 #include "transport/host/mover.h"
-#include "transport/host/pending_connections.h"
 #include "transport/optional_calls.h"
 
 namespace fairway::transport::host {
@@ -31,12 +29,11 @@ struct HostOptions {
 
 // The contract's state machine: peers, links and their epochs, handles. Each peer has one link, a lane (lane.h). Owner:
 // the worker.
-//   transport.cc  using lanes, ending memory; lane_at_once.cc: within the call
+//   transport.cc  using lanes, ending memory; links between devices that must not fall asleep
 //   connect.cc    connecting and reconnecting links, disconnecting peers
 //   dial.cc       one attempt at a link
 //   files.cc      requesting and sending the files behind regions
 //   views.cc      views of regions for kernels and CPUs
-//   awake.cc      links between devices that must not fall asleep
 class HostTransport final : public Transport, public ConnectsByItself, public MovesAtOnce, private GpuAccess {
  public:
   // `mover`: for device memory, or null.
@@ -215,7 +212,7 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   void forget_retired();
   void await_retired(Time until);
 
-  // awake.cc
+  // links that must not fall asleep
   void wake_links(Time now);
   [[nodiscard]] std::string describe_device_path(const Imports::Entry& import);
   [[nodiscard]] bool is_touched(const Imports::Entry& import);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "transport/blocks.h"
+#include "transport/command.h"
 
 namespace fairway::transport::loopback {
 

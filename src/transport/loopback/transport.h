@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "core/runtime.h"
-#include "transport/at_once.h"
-#include "transport/handles.h"
+#include "transport/command.h"
 #include "transport/loopback/handshake.h"
 #include "transport/loopback/loopback.h"
 #include "transport/optional_calls.h"

@@ -8,12 +8,29 @@
 
 #include "core/runtime.h"
 #include "transport/command.h"
-#include "transport/handles.h"
+#include "transport/event_queue.h"
 #include "transport/region_table.h"
 #include "transport/tcp/frame.h"
-#include "transport/tcp/inbox.h"
 
 namespace fairway::transport::tcp {
+
+// An Inbox with the buffers that frames are read into, and one from which short ones are sent.
+class Inbox : public transport::Inbox {
+ public:
+  static constexpr std::size_t kStagingBytes = 64 * 1024;
+  static constexpr std::size_t kGatherBytes = 10 * 1024;  // a message with its header, and what travels with it
+
+  using transport::Inbox::Inbox;
+
+  std::span<std::byte> staging() { return staging_; }
+  std::span<std::byte> sink() { return sink_; }  // for bytes to be discarded
+  std::span<std::byte> gather() { return gather_; }
+
+ private:
+  std::vector<std::byte> staging_ = std::vector<std::byte>(kStagingBytes);
+  std::vector<std::byte> sink_ = std::vector<std::byte>(kStagingBytes);
+  std::vector<std::byte> gather_ = std::vector<std::byte>(kGatherBytes);
+};
 
 // One connection, for one epoch of its link: this side's requests (flights), its replies to the peer's requests, the
 // outgoing frames and the incoming one. Payload moves directly between memory and socket; only payload that was read

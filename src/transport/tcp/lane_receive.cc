@@ -6,7 +6,7 @@
 #include "core/bytes.h"
 #include "core/counters.h"
 #include "core/crc32c.h"
-#include "transport/atomic.h"
+#include "transport/command.h"
 #include "transport/tcp/lane.h"
 
 // Incoming frames: parses the header, reads the payload to its place, then executes the frame. The peer may be hostile:

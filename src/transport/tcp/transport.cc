@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "transport/blocks.h"
 #include "transport/command.h"
 
 namespace fairway::transport::tcp {

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "core/runtime.h"
-#include "transport/handles.h"
+#include "transport/command.h"
 #include "transport/optional_calls.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/lane.h"
-#include "transport/tcp/pending_connections.h"
 #include "transport/tcp/tcp.h"
 
 namespace fairway::transport::tcp {

@@ -11,8 +11,8 @@
 
 #include "core/runtime.h"
 #include "transport/janitor.h"
-#include "transport/verbs/cm_library.h"
 #include "transport/verbs/handshake.h"
+#include "transport/verbs/library.h"
 
 namespace fairway::transport::verbs {
 

@@ -2,22 +2,99 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/time.h"
-#include "transport/blocks.h"
 #include "transport/command.h"
-#include "transport/inbox.h"
-#include "transport/verbs/lane_memory.h"
+#include "transport/event_queue.h"
+#include "transport/planned_links.h"
+#include "transport/transport.h"
 #include "transport/verbs/memory.h"
 #include "transport/verbs/queue_pair.h"
-#include "transport/verbs/send_window.h"
 
 namespace fairway::transport::verbs {
+
+inline constexpr std::uint32_t kQueueDepth = 64;    // slices of a lane
+inline constexpr std::uint32_t kSends = 512;        // requests of its send queue
+inline constexpr std::uint32_t kReceives = 32;      // credits of the peer: messages and immediates
+inline constexpr std::uint32_t kSpareReceives = 4;  // for credit updates, which use no credit: two at most
+
+// Precedes each message on links without immediate data.
+struct MessageHeader {
+  enum class Kind : std::uint32_t { message, credits, immediate };
+  static constexpr std::size_t kBytes = 16;
+  std::uint32_t credits = 0;  // credit update: the total, as in an immediate
+  Kind kind = Kind::message;
+  std::uint32_t value = 0;  // of an immediate
+};
+
+// Buffers for a lane's messages, and for old values of atomics. A resource; not in any region.
+class LaneMemory {
+ public:
+  static constexpr std::size_t kIn = kReceives + kSpareReceives;
+  static constexpr std::size_t kBuffer = MessageHeader::kBytes + kMessageBytes;
+  static constexpr std::size_t kBytes =
+      (kIn + kReceives) * kBuffer + kSpareReceives * MessageHeader::kBytes + (kQueueDepth + 1) * 8;
+
+  static LaneMemory make() {
+    LaneMemory memory;
+    memory.bytes_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (kBytes + 4095) / 4096 * 4096)));
+    return memory;
+  }
+  explicit operator bool() const { return bytes_ != nullptr; }
+  void leak() { static_cast<void>(bytes_.release()); }
+  [[nodiscard]] std::byte* get() const { return bytes_.get(); }
+  [[nodiscard]] std::byte* in(std::size_t i) const { return get() + i * kBuffer; }
+  [[nodiscard]] std::byte* out(std::size_t i) const { return get() + (kIn + i) * kBuffer; }
+  // For credit updates, of which at most kSpareReceives are in flight.
+  [[nodiscard]] std::byte* word(std::size_t i) const { return out(kReceives) + i * MessageHeader::kBytes; }
+  [[nodiscard]] std::byte* result(std::size_t i) const { return word(kSpareReceives) + i * 8; }
+  [[nodiscard]] std::byte* sink() const { return result(kQueueDepth); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
+};
+
+// Counts the work requests of a send queue, which complete in the order of posting: unsignaled requests complete with
+// the next signaled one. Keeps the queue from overflowing, and room for a signaled request at the end of each run. A
+// value; pure.
+class SendWindow {
+ public:
+  explicit SendWindow(std::uint32_t depth) : depth_(depth), run_(depth / 8 == 0 ? 1 : depth / 8) {}
+
+  // No more may be posted; keeps one back for the request that ends a run.
+  [[nodiscard]] bool is_full() const { return posted_ - completed_ + 1 >= depth_; }
+  std::uint64_t post() { return ++posted_; }  // the request's number
+  // The unsignaled run is long enough: a longer one could fill the queue before it completes.
+  [[nodiscard]] bool run_is_long() const { return posted_ - ended_ >= run_; }
+  [[nodiscard]] bool run_is_open() const { return posted_ != ended_; }
+  void end_run() { ended_ = posted_; }  // the last request posted is signaled
+
+  // Request `number` has completed. False: impossible.
+  bool complete(std::uint64_t number) {
+    if (number <= completed_ || number > posted_) return false;
+    completed_ = number;
+    return true;
+  }
+  [[nodiscard]] std::uint64_t posted() const { return posted_; }
+  [[nodiscard]] std::uint64_t completed() const { return completed_; }
+
+ private:
+  std::uint32_t depth_, run_;
+  std::uint64_t posted_ = 0, completed_ = 0, ended_ = 0;
+};
+
+// The top bit of the immediate that carries the total marks a credit update without a message.
+using Credits = CreditsOf<31>;
 
 inline constexpr std::uint64_t kMaxSliceBytes = Capabilities().max_slice_bytes;
 inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
@@ -25,8 +102,7 @@ inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
 // One RC queue pair, for one epoch of its link. Turns slices into work requests, and completions into events. Slices
 // begin and end in the order of posting, as an RC queue pair executes them. The CPU copies no payload; messages are
 // copied once on each side. Owner: the transport's worker.
-//   lane.cc          creation, ending slices, closing
-//   post.cc          takes slices
+//   lane.cc          creation, taking slices, ending them, closing
 //   lane_send.cc     posts work requests
 //   lane_receive.cc  handles completions
 class Lane {

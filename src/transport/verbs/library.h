@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -66,5 +67,84 @@ inline int end(OwnRegion& region) {
   if (error == 0) static_cast<void>(region.release());
   return error;
 }
+
+}  // namespace fairway::transport::verbs
+
+// The part of librdmacm's stable ABI (rdma-core's rdma/rdma_cma.h) that this transport uses, as abi.h has libibverbs'.
+namespace fairway::transport::verbs::abi {
+
+struct CmChannel {  // rdma_event_channel
+  int fd;
+};
+
+struct CmId {        // rdma_cm_id, the fields that are read
+  Context* context;  // of a device, opened by librdmacm itself; null: not bound to one yet
+  CmChannel* channel;
+  void* user;
+  QueuePair* pair;  // null: the user moves its own queue pair
+  std::uint64_t route[39];
+  int space;
+  std::uint8_t port;
+};
+
+struct CmParameters {  // rdma_conn_param
+  const void* bytes;   // for the other side
+  std::uint8_t size;
+  std::uint8_t reads_in;
+  std::uint8_t reads_out;
+  std::uint8_t flow_control;
+  std::uint8_t retries;
+  std::uint8_t rnr_retries;
+  std::uint8_t srq;
+  std::uint32_t number;  // of the queue pair
+};
+
+struct CmEvent {  // rdma_cm_event, the fields that are read
+  CmId* id;
+  CmId* listener;  // of a request
+  int type;
+  int status;
+  CmParameters from;  // of a request, a response or an established connection
+};
+
+enum : int { kSpaceTcp = 0x0106 };
+enum : int {  // CmEvent::type
+  kAddressResolved = 0,
+  kRouteResolved = 2,
+  kConnectRequest = 4,
+  kConnectResponse = 5,
+  kEstablished = 9,
+  kAddressChange = 14,
+  kTimeWaitExit = 15
+};
+
+}  // namespace fairway::transport::verbs::abi
+
+namespace fairway::transport::verbs {
+
+// The functions of librdmacm, resolved at run time. Those that return int return -1 and set errno on failure;
+// get_event() also if there is no event. Immutable once opened.
+struct CmLibrary {
+  abi::CmChannel* (*create_channel)() = nullptr;
+  void (*destroy_channel)(abi::CmChannel*) = nullptr;
+  int (*create_id)(abi::CmChannel*, abi::CmId**, void* user, int space) = nullptr;
+  int (*destroy_id)(abi::CmId*) = nullptr;  // waits until all its events are acknowledged
+  int (*bind)(abi::CmId*, const void* address) = nullptr;
+  int (*listen)(abi::CmId*, int backlog) = nullptr;
+  std::uint16_t (*source_port)(abi::CmId*) = nullptr;  // big-endian
+  int (*resolve_address)(abi::CmId*, const void* source, const void* destination, int timeout_ms) = nullptr;
+  int (*resolve_route)(abi::CmId*, int timeout_ms) = nullptr;
+  int (*connect)(abi::CmId*, abi::CmParameters*) = nullptr;  // some devices wait for the other host
+  int (*accept)(abi::CmId*, abi::CmParameters*) = nullptr;
+  int (*reject)(abi::CmId*, const void* bytes, std::uint8_t size) = nullptr;
+  int (*establish)(abi::CmId*) = nullptr;
+  // The queue pair attributes for moving to state->state.
+  int (*attributes)(abi::CmId*, abi::QueuePairState* state, int* mask) = nullptr;
+  int (*get_event)(abi::CmChannel*, abi::CmEvent**) = nullptr;
+  int (*acknowledge)(abi::CmEvent*) = nullptr;
+  const char* (*event_text)(int) = nullptr;
+
+  static Result<CmLibrary> open();
+};
 
 }  // namespace fairway::transport::verbs

@@ -9,7 +9,6 @@ namespace fairway::transport::verbs {
 namespace {
 
 constexpr std::uint8_t kMinRnrTimer = 12;  // 0.64 ms; rarely used, since credits prevent RNR
-constexpr int kMostReads = 16;             // outstanding; more only uses memory of the NIC
 // Soft-RoCE sends the responses of all reads at once; with retransmits they overflow the receiving core's packet queue
 // (docs/GOTCHAS.md).
 constexpr int kMostSoftwareReads = 4;

@@ -10,6 +10,8 @@
 
 namespace fairway::transport::verbs {
 
+inline constexpr int kMostReads = 16;  // outstanding, in and out; more only uses memory of the NIC
+
 // A queue pair with its own completion queue, which is large enough not to overflow. A resource. Owner: the transport's
 // worker.
 class QueuePair {

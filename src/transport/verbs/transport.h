@@ -8,16 +8,15 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "transport/command.h"
 #include "transport/gpu_access.h"
-#include "transport/handles.h"
 #include "transport/keyed_memory.h"
-#include "transport/planned_transport.h"
+#include "transport/planned_links.h"
 #include "transport/verbs/cm_connector.h"
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/lane.h"
 #include "transport/verbs/memory.h"
 #include "transport/verbs/port.h"
-#include "transport/verbs/renewed_keys.h"
 #include "transport/verbs/verbs.h"
 
 namespace fairway::transport::verbs {
@@ -26,8 +25,7 @@ namespace fairway::transport::verbs {
 // worker.
 //   transport.cc      using lanes, ending memory
 //   connect.cc        making and connecting queue pairs
-//   port_events.cc    events and failures of ports and devices
-//   port_recovery.cc  devices that have returned
+//   port_events.cc    events and failures of ports and devices, and devices that have returned
 class VerbsTransport final : public PlannedTransportWith<KeyedMemory<Key>>, private GpuAccess {
  public:
   VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOptions options);
@@ -102,7 +100,7 @@ class VerbsTransport final : public PlannedTransportWith<KeyedMemory<Key>>, priv
   void unwatch(const Port& port);
   void end_links(const Port& port, const std::string& why);
 
-  // port_recovery.cc
+  // devices that have returned
   void start_recoveries(const std::vector<std::string>& listed);
   void register_missed_regions();
   void begin_recovery(Port& port);
@@ -113,7 +111,7 @@ class VerbsTransport final : public PlannedTransportWith<KeyedMemory<Key>>, priv
   bool on_note(PeerIndex peer, std::span<const std::byte> bytes) override;
   static bool renew(Remote& remote, std::span<const RenewedKeys::AtPort> keys);
 
-  // post.cc
+  // lane.cc
   ErrorCode check(const Link& link, const Slice& slice, Command& out, const Registration*& local, const Key*& remote);
   ErrorCode check_plain(const Link& link, const Slice& slice, Command& out, const Registration*& local,
                         const Key*& remote);

@@ -1,4 +1,4 @@
-// Events carried by their own write (src/engine/messages/armed_events.h): one message instead of three, where the
+// Events carried by their own write (src/engine/messages/notifier.h): one message instead of three, where the
 // data's acknowledgement and a message after it would be needed. The target gets each event once, whatever breaks, and
 // no credit is lost with a write.
 #include <array>

@@ -8,9 +8,9 @@
 
 #include "cluster.h"
 #include "core/bytes.h"
-#include "engine/description.h"
-#include "engine/messages/armed_events.h"
+#include "engine/messages/notifier.h"
 #include "engine/messages/record.h"
+#include "engine/regions.h"
 #include "fuzz/engine/victim.h"
 
 namespace fairway::promises {

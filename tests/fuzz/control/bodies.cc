@@ -1,9 +1,7 @@
-#include "control/bodies.h"
-
 #include <cstdint>
 #include <cstdlib>
 
-#include "control/directory_bodies.h"
+#include "control/frame.h"
 
 // Every body's parser; the first byte chooses which. What is accepted can be written and read again as the same bytes.
 namespace fairway::control {

@@ -1,7 +1,7 @@
-#include "control/record.h"
-
 #include <cstdint>
 #include <cstdlib>
+
+#include "control/directory.h"
 
 // Records: as they are, which nobody signed, and signed, as another member of the job might make them.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "transport/cuda/handle.h"
+#include "transport/cuda/exporter.h"
 
 using namespace fairway::transport::cuda;
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/description.h"
 #include "engine/open.h"
+#include "engine/regions.h"
 
 namespace fairway::hostile {
 

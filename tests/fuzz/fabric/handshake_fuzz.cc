@@ -4,8 +4,8 @@
 #include <span>
 
 #include "transport/fabric/choice.h"
+#include "transport/fabric/frame.h"
 #include "transport/fabric/memory.h"
-#include "transport/fabric/note.h"
 
 using namespace fairway::transport;
 

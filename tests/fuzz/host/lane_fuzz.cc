@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "transport/handles.h"
+#include "transport/command.h"
 #include "transport/host/lane.h"
 
 using namespace fairway;

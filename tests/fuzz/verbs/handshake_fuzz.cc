@@ -5,7 +5,6 @@
 
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/memory.h"
-#include "transport/verbs/renewed_keys.h"
 
 using namespace fairway::transport;
 using namespace fairway::transport::verbs;

@@ -1,5 +1,6 @@
-#include "control/directory_table.h"
-#include "control/record.h"
+#include "control/directory.h"
+
+#include "control/directory_server.h"
 #include "engine.h"
 
 namespace fairway::control {

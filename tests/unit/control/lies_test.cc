@@ -1,7 +1,7 @@
 #include <random>
 
-#include "control/directory_bodies.h"
-#include "control/record.h"
+#include "control/directory.h"
+#include "control/frame.h"
 #include "engine.h"
 #include "scripted_peer.h"
 

@@ -6,9 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "control/context.h"
-#include "control/keepalive.h"
-#include "control/mailbox.h"
-#include "control/outbox.h"
+#include "control/session.h"
 
 namespace fairway::control {
 namespace {

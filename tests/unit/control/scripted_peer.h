@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "control/bodies.h"
 #include "control/connection.h"
+#include "control/frame.h"
 #include "fake_world.h"
 
 namespace fairway::control {

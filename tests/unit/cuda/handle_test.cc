@@ -1,8 +1,8 @@
-#include "transport/cuda/handle.h"
-
 #include <cstring>
 
 #include <gtest/gtest.h>
+
+#include "transport/cuda/exporter.h"
 
 namespace fairway::transport::cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "engine/messages/armed_events.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/messages/notifier.h"
 
 namespace fairway::engine {
 namespace {

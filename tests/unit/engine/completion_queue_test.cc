@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/polled_queue.h"
+#include "engine/waiting.h"
 #include "two_engines.h"
 
 namespace fairway {

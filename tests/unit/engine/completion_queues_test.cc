@@ -1,5 +1,3 @@
-#include "engine/transfers/completion_queues.h"
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/transfers/completions.h"
 #include "two_engines.h"
 
 namespace fairway {

@@ -1,5 +1,3 @@
-#include "engine/messages/counter_spaces.h"
-
 #include <array>
 #include <string>
 #include <thread>

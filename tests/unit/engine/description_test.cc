@@ -1,6 +1,6 @@
-#include "engine/description.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/regions.h"
 
 namespace fairway::engine {
 namespace {

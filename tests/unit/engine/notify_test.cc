@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/messages/polled_counts.h"
+#include "engine/messages/arrivals.h"
 
 namespace fairway::engine {
 namespace {

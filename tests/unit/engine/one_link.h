@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/links/outbox.h"
 #include "engine/links/rates.h"
 #include "engine/links/routes.h"
+#include "engine/links/slices.h"
 #include "engine/messages/record_sender.h"
 #include "engine/transfers/short_path.h"
 #include "fake_peer.h"

@@ -1,7 +1,6 @@
-#include "engine/links/outbox.h"
-
 #include <gtest/gtest.h>
 
+#include "engine/links/slices.h"
 #include "fake_wire.h"
 
 namespace fairway::engine {

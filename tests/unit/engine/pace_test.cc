@@ -1,6 +1,6 @@
-#include "engine/links/pace.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/links/link.h"
 
 namespace fairway::engine {
 namespace {

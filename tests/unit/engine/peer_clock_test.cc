@@ -1,6 +1,6 @@
-#include "engine/links/peer_clock.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/links/link_set.h"
 
 namespace fairway::engine {
 namespace {

@@ -1,9 +1,8 @@
-#include "engine/pending_calls.h"
-
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "engine/peer_sessions.h"
 #include "fake_runtime.h"
 
 namespace fairway::engine {

@@ -1,9 +1,9 @@
-#include "engine/published_regions.h"
-
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "engine/region_exchange.h"
 
 namespace fairway::engine {
 namespace {

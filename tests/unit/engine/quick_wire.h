@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fake_wire.h"
-#include "transport/at_once.h"
+#include "transport/optional_calls.h"
 
 namespace fairway::engine {
 

@@ -1,10 +1,10 @@
-#include "engine/messages/record_codec.h"
-
 #include <array>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "engine/messages/record.h"
 
 namespace fairway::engine {
 namespace {

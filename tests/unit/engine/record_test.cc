@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/messages/record_codec.h"
 #include "sim/simulation.h"
 
 namespace fairway::engine {

@@ -1,5 +1,4 @@
-#include "engine/region_users.h"
-
+#include "engine/region_removals.h"
 #include "transferring.h"
 
 namespace fairway::engine {

@@ -1,12 +1,13 @@
+#include "engine/regions.h"
+
 #include <map>
 #include <set>
 #include <thread>
 
 #include <gtest/gtest.h>
 
-#include "engine/links/scratch_memory.h"
+#include "engine/links/proof.h"
 #include "engine/region_removals.h"
-#include "engine/remote_regions.h"
 
 namespace fairway::engine {
 namespace {

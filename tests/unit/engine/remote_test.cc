@@ -4,7 +4,6 @@
 
 #include "core/crc32c.h"
 #include "engine/transfers/remote_requests.h"
-#include "engine/transfers/remote_service.h"
 #include "fake_peer.h"
 
 // RemoteRequests on one side, RemoteService on the other, and nothing between them but records.

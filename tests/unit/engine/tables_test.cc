@@ -5,10 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/links/slice_table.h"
-#include "engine/peer_events.h"
-#include "engine/ready_list.h"
-#include "engine/timer_heap.h"
+#include "engine/links/slices.h"
+#include "engine/peer_schedule.h"
+#include "engine/peer_table.h"
 #include "engine/transfers/transfer.h"
 
 namespace fairway::engine {

@@ -1,8 +1,7 @@
-#include "engine/messages/told_receives.h"
-
 #include <gtest/gtest.h>
 
 #include "engine/messages/record.h"
+#include "engine/messages/unmatched.h"
 
 namespace fairway::engine {
 namespace {

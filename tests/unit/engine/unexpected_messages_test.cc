@@ -1,6 +1,6 @@
-#include "engine/messages/unexpected_messages.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/messages/unmatched.h"
 
 namespace fairway::engine {
 namespace {

@@ -1,9 +1,9 @@
-#include "engine/values.h"
-
 #include <functional>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "engine/transfers/request_check.h"
 
 namespace fairway::engine {
 namespace {

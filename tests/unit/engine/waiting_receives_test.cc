@@ -1,6 +1,6 @@
-#include "engine/messages/waiting_receives.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/messages/unmatched.h"
 
 namespace fairway::engine {
 namespace {

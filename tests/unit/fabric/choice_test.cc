@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
+#include "transport/fabric/frame.h"
 #include "transport/fabric/memory.h"
-#include "transport/fabric/note.h"
 #include "unit/fabric/efa.h"
 
 namespace fairway::transport::fabric {

@@ -1,5 +1,3 @@
-#include "transport/host/ring.h"
-
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/host/segment.h"
 #include "transport/transport.h"
 
 namespace fairway::transport::host {

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/loopback/direct_port.h"
 #include "transport/loopback/direct_wire.h"
 
 // What the two-thread suite cannot time: who holds the initiator's memory between two pieces of one slice.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/crc32c.h"
-#include "transport/handles.h"
+#include "transport/command.h"
 #include "transport/tcp/lane.h"
 
 namespace fairway::transport::tcp {

@@ -1,6 +1,6 @@
-#include "transport/credits.h"
-
 #include <gtest/gtest.h>
+
+#include "transport/planned_links.h"
 
 namespace fairway::transport {
 namespace {

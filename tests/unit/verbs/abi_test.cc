@@ -11,7 +11,7 @@
 #define HAVE_CM_HEADERS 1
 #endif
 
-#include "transport/verbs/cm_abi.h"
+#include "transport/verbs/library.h"
 
 namespace fairway::transport::verbs {
 namespace {

@@ -1,8 +1,7 @@
-#include "transport/verbs/renewed_keys.h"
-
 #include <gtest/gtest.h>
 
-#include "transport/handles.h"
+#include "transport/command.h"
+#include "transport/verbs/handshake.h"
 
 namespace fairway::transport::verbs {
 namespace {

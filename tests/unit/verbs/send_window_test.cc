@@ -1,10 +1,10 @@
-#include "transport/verbs/send_window.h"
-
 #include <cstdint>
 #include <deque>
 #include <random>
 
 #include <gtest/gtest.h>
+
+#include "transport/verbs/lane.h"
 
 namespace fairway::transport::verbs {
 namespace {

@@ -15,7 +15,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
-#include "transport/verbs/cm_library.h"
+#include "transport/verbs/library.h"
 
 namespace fairway::transport::verbs::standin {
 
