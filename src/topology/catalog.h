@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+
 #include "topology/machine.h"
 
 // The rates of each generation of links and devices, by specification; each row names its source. Figures are nominal
