@@ -11,10 +11,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
-#include "engine/worker.h"
+#include "engine/workers.h"
 #include "sys/system_runtime.h"
 #include "transport/command.h"
 #include "transport/transport.h"
@@ -107,15 +108,9 @@ class CopyTransport final : public transport::Transport {
   std::vector<std::vector<std::byte>> messages_;
 };
 
-struct NoTask final : Task {
-  void wake() override {}
-  void end() override {}
-  Status watch(int) override { return {}; }
-  void unwatch(int) override {}
-};
-
 EngineOptions options_for(std::uint32_t peers) {
   EngineOptions options;
+  options.progress = Progress::caller;
   options.max_peers = peers;
   options.max_remote_regions = 2 * peers + 64;
   options.prove_paths = false;
@@ -123,66 +118,29 @@ EngineOptions options_for(std::uint32_t peers) {
 }
 
 // The half of an engine that moves bytes.
-struct Half {
-  Half(std::uint32_t count, Runtime& on)
-      : options(options_for(count)),
-        runtime(on),
-        regions(options.max_regions),
-        remotes(options.max_remote_regions),
-        transfers(options.max_transfers, engine::kAllChunks),
-        peers(count),
-        completions(options.max_transfers),
-        notifications(count, 8192),
-        counters(16),
-        machine(on.executor, nullptr, [] {}) {
-    auto made = std::make_unique<CopyTransport>(regions);
-    transport = made.get();
-    std::vector<std::unique_ptr<transport::Transport>> all;
-    all.push_back(std::move(made));
-    worker = std::make_unique<engine::Worker>(0, services, std::move(all));
-    worker->set_task(std::make_unique<NoTask>());
+struct Half final : engine::SessionControl {
+  Half(std::uint32_t count, Runtime& on) : tables(options_for(count), on, true), machine(on.executor, nullptr, [] {}) {
+    const auto one = [this](transport::RegionTable& regions, Runtime&) {
+      auto made = std::make_unique<CopyTransport>(regions);
+      transport = made.get();
+      std::vector<std::unique_ptr<transport::Transport>> all;
+      all.push_back(std::move(made));
+      return Result(std::move(all));
+    };
+    if (!waiting.open() || !workers.open(one, waiting, *this, machine)) std::exit(1);
+    worker = &workers[0];
   }
-  void step() { (void)worker->step(runtime.clock.now()); }
+  void tell(control::SessionId session, const std::vector<std::byte>& bytes) override { on_tell(session, bytes); }
+  void drop(control::SessionId, const Status& why) override { std::fprintf(stderr, "%s\n", why.to_string().c_str()); }
+  void step() { (void)worker->step(tables.runtime.clock.now()); }
 
-  EngineOptions options;
-  Runtime& runtime;
-  transport::RegionTable regions, remotes;
-  engine::TransferTable transfers;
-  engine::PeerTable peers;
-  engine::PeerEvents peer_events{peers};
-  engine::CompletionQueue completions;
-  engine::NotificationQueue notifications;
-  engine::CounterTable counters;
+  engine::EngineTables tables;
+  engine::Workers workers{tables};
+  engine::Waiting waiting{tables.runtime, tables.options.progress, workers};
   engine::MachineDiscovery machine;
-  std::atomic<std::uint32_t> probes{0};
-  std::atomic_flag device_atomics;
-  engine::Mappings mappings;
-  engine::AnyReceives any{1};
-  engine::Services services{
-      .options = options,
-      .runtime = runtime,
-      .regions = regions,
-      .remotes = remotes,
-      .transfers = transfers,
-      .peers = peers,
-      .peer_events = peer_events,
-      .completions = completions,
-      .notifications = notifications,
-      .counters = counters,
-      .notice = [] {},
-      .completed = [] {},
-      .tell = {},
-      .drop = [](control::SessionId, const Status& why) { std::fprintf(stderr, "%s\n", why.to_string().c_str()); },
-      .wait = {},
-      .close_credits = [](PeerId) { return std::uint64_t{0}; },
-      .worker_of = [this](std::uint32_t) -> engine::Worker& { return *worker; },
-      .machine = machine,
-      .probes = probes,
-      .device_atomics = device_atomics,
-      .mappings = mappings,
-      .any = any};
+  std::function<void(control::SessionId, const std::vector<std::byte>&)> on_tell;
   CopyTransport* transport = nullptr;
-  std::unique_ptr<engine::Worker> worker;
+  engine::Worker* worker = nullptr;
 };
 
 // Nanoseconds of this thread's CPU for one write: the median of batches.
@@ -192,31 +150,31 @@ double measure(Runtime& runtime, std::uint32_t count, std::uint32_t writes) {
   right.transport->pair_with(*left.transport);
   const auto carry = [](Half& to) {
     return [&to](control::SessionId session, const std::vector<std::byte>& bytes) {
-      const auto info = to.peers.find_session(session);
+      const auto info = to.tables.peers.find_session(session);
       if (engine::Peer* peer = info ? to.worker->peer_of(info->id) : nullptr) peer->on_message(bytes);
     };
   };
   // What one side says before the other knows the session is kept until it does.
   std::vector<std::pair<control::SessionId, std::vector<std::byte>>> early;
-  left.services.tell = [&](control::SessionId session, std::vector<std::byte> bytes) {
-    early.emplace_back(session, std::move(bytes));
+  left.on_tell = [&](control::SessionId session, const std::vector<std::byte>& bytes) {
+    early.emplace_back(session, bytes);
   };
-  right.services.tell = carry(left);
+  right.on_tell = carry(left);
   PeerId active;
   for (control::SessionId session = 1; session <= count; ++session) {
     control::PeerInfo peer;
     peer.name = std::to_string(session);
     peer.initiated_here = true;
-    const PeerId here = *left.peers.add(session, peer);
+    const PeerId here = *left.tables.peers.add(session, peer);
     peer.initiated_here = false;
-    const PeerId there = *right.peers.add(session, peer);
+    const PeerId there = *right.tables.peers.add(session, peer);
     left.worker->add_peer(here, session, peer);
     right.worker->add_peer(there, session, peer);
     for (const auto& [to, bytes] : early) carry(right)(to, bytes);
     early.clear();
     if (session == (count + 1) / 2) active = here;
   }
-  left.services.tell = carry(right);
+  left.on_tell = carry(right);
   for (std::uint32_t i = 0; i < 64 + count / 8; ++i) {
     left.step();
     right.step();
@@ -224,7 +182,7 @@ double measure(Runtime& runtime, std::uint32_t count, std::uint32_t writes) {
 
   std::vector<std::byte> from(8, std::byte{7}), to(8);
   const auto add = [](Half& half, std::vector<std::byte>& memory, Access access) {
-    const RegionId id = *half.regions.add(memory.data(), memory.size(), MemoryKind::host, access);
+    const RegionId id = *half.tables.regions.add(memory.data(), memory.size(), MemoryKind::host, access);
     const Region region{id, memory.data(), memory.size(), MemoryKind::host, access};
     half.worker->locals().add(id, half.worker->locals().register_with_all(region, {}), {}, {});
     return id;
@@ -237,18 +195,19 @@ double measure(Runtime& runtime, std::uint32_t count, std::uint32_t writes) {
   const auto write = [&] {
     RequestOptions wanted;
     wanted.deliver = Deliver::to_poll;
-    const std::uint32_t slot = left.transfers.acquire();
-    left.transfers[slot].begin({Operation::write, active, Extent{{local, 0, 8}, {remote, 0}}, {}, 0, 0, 0, wanted},
-                               runtime.clock.now());
+    const std::uint32_t slot = left.tables.transfers.acquire();
+    left.tables.transfers[slot].begin(
+        {Operation::write, active, Extent{{local, 0, 8}, {remote, 0}}, {}, 0, 0, 0, wanted}, runtime.clock.now());
     left.worker->submit(slot);
     for (std::uint32_t done = 0;;) {
       left.step();
       right.step();
-      if (!left.completions.pop(done)) continue;
-      const TransferId id = left.transfers.id(done);
-      if (!left.transfers.claim(id, engine::Stage::done_to_poll) || !left.transfers[done].completion.status)
+      if (!left.tables.completions.pop(done)) continue;
+      const TransferId id = left.tables.transfers.id(done);
+      if (!left.tables.transfers.claim(id, engine::Stage::done_to_poll) ||
+          !left.tables.transfers[done].completion.status)
         std::exit(1);
-      left.transfers.release(done);
+      left.tables.transfers.release(done);
       return;
     }
   };

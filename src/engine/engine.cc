@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "engine/regions.h"
 #include "engine/state.h"
-#include "engine/transfers/request_check.h"
+#include "engine/tables/regions.h"
+#include "engine/tables/request_check.h"
 #include "predict/open.h"
 #include "sys/library_loading.h"
 #include "sys/system_runtime.h"
@@ -36,47 +36,8 @@ Result<engine::MachineDiscovery::Source> machine_of(const std::string& path) {
 Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineDiscovery::Source model,
                      std::shared_ptr<void> owner, bool short_path)
     : runtime_owner(std::move(owner)),
-      options(given),
-      peers(given.max_peers),
-      waiting(on, given.progress, workers,
-              [this] {
-                return !submissions.completions().empty() || !arrivals.notifications().empty() ||
-                       !sessions.events().empty();
-              }),
-      regions(given.max_regions, on, workers, waiting),
-      remotes(given.max_remote_regions),
-      any(given.workers),
-      submissions(options, regions.table(), remotes, peers, workers, any, waiting, short_path),
-      transfer_waits(submissions.transfers(), peers, workers, waiting),
-      arrivals(options, workers, waiting),
-      sessions(options, on, peers, workers, waiting, arrivals),
-      exchange(regions, peers, workers, waiting, sessions),
-      mappings(regions.table(), workers, waiting),
-      introspection(on.executor, std::move(model), peers, workers, waiting),
-      services{
-          options,
-          on,
-          regions.table(),
-          remotes,
-          submissions.transfers(),
-          peers,
-          sessions.events(),
-          submissions.completions(),
-          arrivals.notifications(),
-          arrivals.counters(),
-          [this] { waiting.notice(); },
-          [this] { waiting.completed(); },
-          [this](control::SessionId session, const std::vector<std::byte>& bytes) { sessions.tell(session, bytes); },
-          [this](control::SessionId session, const Status& reason) { sessions.drop(session, reason); },
-          [this](std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) { waiting.wait(word, seen, until); },
-          [this](PeerId peer) { return arrivals.polled().close(peer); },
-          [this](std::uint32_t slot) -> engine::Worker& { return workers.owner_of(slot); },
-          introspection.machine(),
-          probes,
-          device_atomics,
-          mappings.mappings(),
-          any,
-          short_path} {}
+      tables(given, on, short_path),
+      introspection(tables, std::move(model), workers, waiting) {}
 
 Engine::State::~State() {
   close();
@@ -85,7 +46,7 @@ Engine::State::~State() {
 
 Status Engine::State::start(const TransportFactory& factory) {
   if (Status status = waiting.open(); !status) return status;
-  if (Status status = workers.open(services, factory, waiting.signal()); !status) return status;
+  if (Status status = workers.open(factory, waiting, sessions, introspection.machine()); !status) return status;
   if (Status status = sessions.open(exchange); !status) return status;
   workers.wake();
   return {};
@@ -117,7 +78,7 @@ Status Engine::State::wait_untouched(Time deadline) {
     const Time now = waiting.now();
     if (status || now >= deadline)
       return status.with_context("the engine is closed, and its memory may still be touched: do not reuse it");
-    services.runtime.executor.wait(nothing, 0, std::min(deadline, after(now, kLook)));
+    tables.runtime.executor.wait(nothing, 0, std::min(deadline, after(now, kLook)));
   }
 }
 
@@ -182,7 +143,7 @@ bool Engine::is_open() const {
 }
 
 std::chrono::milliseconds Engine::peer_timeout() const {
-  return state_ != nullptr ? state_->options.peer_timeout : std::chrono::milliseconds(0);
+  return state_ != nullptr ? state_->tables.options.peer_timeout : std::chrono::milliseconds(0);
 }
 
 namespace {

@@ -6,7 +6,7 @@
 
 #include "fairway/explain.h"
 
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 #include "topology/port_errors.h"
 #include "topology/text.h"
 
@@ -46,9 +46,12 @@ void note_method(Method method, Explanation& out) {
 
 }  // namespace
 
-Introspection::Introspection(Executor& executor, MachineDiscovery::Source model, const PeerTable& peers,
-                             const Workers& workers, Waiting& waiting)
-    : peers_(peers), workers_(workers), waiting_(waiting), machine_(executor, std::move(model), [this] {
+Introspection::Introspection(EngineTables& tables, MachineDiscovery::Source model, const Workers& workers,
+                             Waiting& waiting)
+    : tables_(tables),
+      workers_(workers),
+      waiting_(waiting),
+      machine_(tables.runtime.executor, std::move(model), [this] {
         workers_.post_all([](Worker& each) { each.machine_known(); });
         waiting_.notice();
       }) {}
@@ -95,7 +98,7 @@ Result<Explanation> Introspection::explain(PeerId id) {
     peer.explainer().links(out, nullptr, 0, {kAnyNode, kNoPlace, true, false});
   });
   if (!reached) return reached;
-  const auto info = peers_.find(id);
+  const auto info = tables_.peers.find(id);
   out.state = info && info->state == PeerTable::State::ready ? "ready" : "connecting";
   return out;
 }
@@ -141,7 +144,7 @@ void Introspection::explain_as_it_went(Worker& owner, const History& entry, Expl
     out.peer = peer->text();
     const bool outwards = entry.operation != Operation::read && entry.operation != Operation::receive;
     peer->explainer().links(out, nullptr, entry.links_used, {entry.place, entry.far_place, outwards, false});
-  } else if (const auto info = peers_.find(entry.peer)) {
+  } else if (const auto info = tables_.peers.find(entry.peer)) {
     out.peer = info->peer.name;
     const GoneLinks* const gone = owner.links_of_gone(entry.peer);
     for (std::size_t i = 0; gone != nullptr && i < gone->names.size(); ++i)

@@ -5,6 +5,7 @@
 #include "fairway/engine.h"
 
 #include "engine/expectation.h"
+#include "engine/tables/engine_tables.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 
@@ -14,8 +15,7 @@ namespace fairway::engine {
 class Introspection {
  public:
   // `model`: of this machine, for what links should reach; null: no figures. Everything given outlives it.
-  Introspection(Executor& executor, MachineDiscovery::Source model, const PeerTable& peers, const Workers& workers,
-                Waiting& waiting);
+  Introspection(EngineTables& tables, MachineDiscovery::Source model, const Workers& workers, Waiting& waiting);
 
   // As the calls of Engine: explain, port_counters. The request was checked.
   Result<Explanation> explain(const Request& request);
@@ -29,7 +29,7 @@ class Introspection {
   void look_at_machine(PeerId id, Explanation& out);
   void explain_as_it_went(Worker& owner, const History& entry, Explanation& out) const;
 
-  const PeerTable& peers_;
+  EngineTables& tables_;
   const Workers& workers_;
   Waiting& waiting_;
   MachineDiscovery machine_;

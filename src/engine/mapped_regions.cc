@@ -101,7 +101,7 @@ Result<Mapping> MappedRegions::map(const RemoteRegion& region, int gpu, Timeout 
 
 Result<Mapping> MappedRegions::map(const Region& region, int gpu, Timeout timeout) {
   return map_by(timeout, [&](transport::Reach& reach, Mapping& made, Status& why) {
-    if (const auto found = regions_.find(region.id); !found) return found.status();
+    if (const auto found = tables_.regions.find(region.id); !found) return found.status();
     workers_[0].call([&](Worker& worker) { reach = worker.map(region.id, gpu, made, why); });
     return Status();
   });
@@ -109,15 +109,15 @@ Result<Mapping> MappedRegions::map(const Region& region, int gpu, Timeout timeou
 
 Status MappedRegions::unmap(MappingId mapping) {
   if (waiting_.closed()) return {ErrorCode::closed, "the engine is closed: nothing is mapped any more"};
-  const auto entry = mappings_.find(mapping);
-  if (!entry || !mappings_.remove(mapping)) return no_such_mapping();
+  const auto entry = tables_.mappings.find(mapping);
+  if (!entry || !tables_.mappings.remove(mapping)) return no_such_mapping();
   workers_[entry->worker].call([&](Worker& owner) { owner.unmap(*entry); });
   return {};
 }
 
 Status MappedRegions::stream_put(MappingId to, const StreamPut& put, void* stream) {
   if (waiting_.closed()) return {ErrorCode::closed, "the engine is closed"};
-  const auto entry = mappings_.find(to);
+  const auto entry = tables_.mappings.find(to);
   if (!entry) return no_such_mapping();
   const auto work = plan_put(entry->mapping, put);
   if (!work) return work.status().with_peer(entry->name);
@@ -130,7 +130,7 @@ Status MappedRegions::stream_wait_signal(const StreamWait& wait, void* stream) {
   std::uint16_t worker = 0;
   const std::uint32_t* ended = nullptr;
   if (wait.with) {
-    const auto entry = mappings_.find(wait.with);
+    const auto entry = tables_.mappings.find(wait.with);
     if (!entry) return no_such_mapping();
     worker = entry->worker;
     ended = entry->mapping.ended;

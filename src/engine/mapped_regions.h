@@ -4,7 +4,7 @@
 
 #include "fairway/engine.h"
 
-#include "engine/mappings.h"
+#include "engine/tables/engine_tables.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 #include "transport/gpu_access.h"
@@ -21,8 +21,8 @@ Status check_wait(const StreamWait& wait);
 class MappedRegions {
  public:
   // Everything given outlives it.
-  MappedRegions(const transport::RegionTable& regions, const Workers& workers, Waiting& waiting)
-      : regions_(regions), workers_(workers), waiting_(waiting) {}
+  MappedRegions(EngineTables& tables, const Workers& workers, Waiting& waiting)
+      : tables_(tables), workers_(workers), waiting_(waiting) {}
 
   // As the calls of Engine with these names.
   Result<Mapping> map(const RemoteRegion& region, int gpu, Timeout timeout);
@@ -31,15 +31,12 @@ class MappedRegions {
   Status stream_put(MappingId to, const StreamPut& put, void* stream);
   Status stream_wait_signal(const StreamWait& wait, void* stream);
 
-  Mappings& mappings() { return mappings_; }  // for workers
-
  private:
   Result<Mapping> map_by(Timeout timeout, const std::function<Status(transport::Reach&, Mapping&, Status&)>& ask);
 
-  const transport::RegionTable& regions_;
+  EngineTables& tables_;
   const Workers& workers_;
   Waiting& waiting_;
-  Mappings mappings_;
 };
 
 }  // namespace fairway::engine

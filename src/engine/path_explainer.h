@@ -14,13 +14,9 @@ namespace fairway::engine {
 // Fills in what Engine::explain() says about the links to a peer. Owner: the peer's worker.
 class PathExplainer {
  public:
-  struct Parts : LinksAndRegions {
-    Routes& routes;
-    LinkRates& rates;
-    StagingPool& pool;
-    StagingClient& staging;
-  };
-  PathExplainer(PeerContext& peer, const Parts& parts) : peer_(peer), parts_(parts) {}
+  PathExplainer(PeerContext& peer, LinkSet& links, Routes& routes, LinkRates& rates, StagingPool& pool,
+                StagingClient& staging)
+      : peer_(peer), links_(links), routes_(routes), rates_(rates), pool_(pool), staging_(staging) {}
 
   // Of a planned request: its links, and what it goes through.
   Method plan(Explanation& out, const Request& request);
@@ -34,7 +30,11 @@ class PathExplainer {
   void path(Explanation& out, const Route& route, const Request& request);  // through each transport taken
 
   PeerContext& peer_;
-  const Parts parts_;
+  LinkSet& links_;
+  Routes& routes_;
+  LinkRates& rates_;
+  StagingPool& pool_;
+  StagingClient& staging_;
 };
 
 }  // namespace fairway::engine

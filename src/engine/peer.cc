@@ -16,61 +16,29 @@ constexpr std::size_t kRecordOverhead = 32;  // headers of put and reply
 
 Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
            const control::PeerInfo& info)
-    : PeerContext(id, worker.services().transfers, worker.services().regions, worker.records()),
+    : PeerContext({id, index, 0}, worker.tables()),
       worker_(worker),
-      owner_{id, index, 0},
+      engine_(worker.engine()),
       session_(session),
       info_(info),
-      links_(*this, *this,
-             {worker.transports(), worker.locals(), worker.remotes(), worker.scratch(), worker.slices(),
-              worker.services().runtime.rng, owner_, PeerClock(info.by_caller, worker.now()),
-              static_cast<Time>(worker.services().options.peer_timeout.count()) * kMillisecond,
-              worker.services().options.prove_paths}),
-      reached_{worker.transports(), worker.locals(), worker.remotes(), links_, owner_},
-      routes_(*this, reached_),
-      rates_(*this, {reached_, worker.services().machine, worker.gpus(),
-                     [this](const Link& link, std::string detail) {
-                       tell_user(PeerEvent::Kind::link_slow, link, {}, std::move(detail));
-                     }}),
-      short_path_(*this, {reached_, routes_, worker.services().runtime.clock}),
-      records_(*this, {worker.records(), worker.slices(), worker.outbox(), links_, routes_,
-                       worker.services().short_path ? worker.transports()
-                                                    : std::span<const std::unique_ptr<transport::Transport>>{}}),
-      notifier_(*this,
-                {records_.stream(), worker.services().notifications, worker.services().counters,
-                 [&worker] { worker.notice(); }, [this](std::uint32_t slot) { transfers_.signal(slot); }},
-                worker.services().notifications.grant(worker.services().options.notifications_per_peer)),
-      requests_(*this, {worker.slices(), worker.remotes(),
-                        [this](std::uint32_t token, std::uint64_t value) { transfers_.piece_done(token, value); },
-                        [this](std::uint32_t token, const Status& status) { transfers_.piece_failed(token, status); },
-                        [this](std::uint32_t slot) { transfers_.advance(slot); },
-                        [this](const DeviceOperation& operation) { staging_client_.checksum(operation); }}),
-      service_(*this, {[this](RegionId region) { return flush(region); },
-                       [this](const DeviceOperation& operation) { staging_server_.begin(operation); },
-                       worker.services().notice}),
-      windows_(*this, {worker.locals(), worker.remotes(), owner_, std::bind_front(&Peer::remove_window, this),
-                       [this] { return links_take_messages_directly(); }}),
-      matcher_(*this, windows_, worker.any(), worker.services().options.unexpected_bytes_per_peer),
-      staging_client_(*this,
-                      {worker.staging(), worker.remotes(), owner_,
-                       [this](RegionId local, RemoteRegionId remote) { return routes_.reach_by_any(local, remote); },
-                       [this](std::uint32_t slot) { transfers_.begin_inner(slot); },
-                       [this](std::uint32_t slot) { transfers_.advance(slot); },
-                       [this](std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs) {
-                         requests_.compare(slot, piece, ours, theirs);
-                       }}),
-      staging_server_(*this, {worker.staging(), worker.locals(),
-                              [this](RegionId region, std::function<void(Status)> done) {
-                                worker_.remove_region(region, Worker::RegionOf::lease, std::move(done));
-                              },
-                              [this](const DeviceOperation& operation, ErrorCode code) {
-                                service_.reply(operation.token, operation.serial, code, operation.value);
-                              },
-                              worker.services().notice}),
-      transfers_(*this, {reached_, worker.slices(), worker.outbox(), worker, routes_, rates_, short_path_, records_,
-                         notifier_, requests_, matcher_, staging_client_, [this] { return why_ended(); }}),
-      region_users_(*this, {worker.remotes(), transfers_}),
-      explainer_(*this, {reached_, routes_, rates_, worker.staging().pool, staging_client_}) {}
+      links_(*this, *this, worker.scratch(), engine_.runtime.rng, PeerClock(info.by_caller, worker.now()),
+             static_cast<Time>(engine_.options.peer_timeout.count()) * kMillisecond, engine_.options.prove_paths),
+      routes_(*this, links_),
+      rates_(*this, *this, links_, worker.machine(), worker.gpus()),
+      short_path_(*this, links_, routes_, engine_.runtime.clock),
+      records_(*this, links_, routes_, engine_.short_path),
+      notifier_(*this, records_.stream(), engine_.notifications, engine_.counters,
+                engine_.notifications.grant(engine_.options.notifications_per_peer)),
+      windows_(*this, links_),
+      matcher_(*this, windows_, worker.any(), engine_.options.unexpected_bytes_per_peer),
+      staging_client_(*this, worker.staging()),
+      staging_server_(*this, worker.staging()),
+      requests_(*this, staging_client_),
+      service_(*this, staging_server_),
+      transfers_(*this, worker, links_, routes_, rates_, short_path_, records_, notifier_, requests_, matcher_,
+                 staging_client_),
+      region_users_(*this, transfers_),
+      explainer_(*this, links_, routes_, rates_, worker.staging().pool, staging_client_) {}
 
 std::string Peer::text() const {
   return info_.name.empty() || info_.name == info_.address ? info_.address : info_.name + " (" + info_.address + ")";
@@ -87,6 +55,10 @@ void Peer::again() {
   worker_.again();
 }
 
+void Peer::notice() {
+  worker_.notice();
+}
+
 Time Peer::now() const {
   return worker_.now();
 }
@@ -96,7 +68,7 @@ void Peer::wake_at(Time time) {
 }
 
 void Peer::end_session(const Status& reason) {
-  worker_.services().drop(session_, reason);
+  worker_.sessions().drop(session_, reason);
 }
 
 void Peer::violation(const std::string& what) {
@@ -122,14 +94,14 @@ void Peer::enqueue_record(std::uint32_t record, std::uint32_t owner) {
 void Peer::open() {
   Hello hello;
   hello.worker = worker_.index();
-  hello.cores = static_cast<std::uint16_t>(std::min(worker_.services().runtime.executor.cores(), 0xffffu));
+  hello.cores = static_cast<std::uint16_t>(std::min(engine_.runtime.executor.cores(), 0xffffu));
   hello.event_credits = notifier_.granted();
   hello.record_bytes = worker_.record_bytes();
-  hello.unexpected_bytes = worker_.services().options.unexpected_bytes_per_peer;
+  hello.unexpected_bytes = engine_.options.unexpected_bytes_per_peer;
   hello.scratch_offset = worker_.scratch().offset(links_.scratch_place());
-  for (const auto& transport : worker_.transports()) hello.transports.emplace_back(transport->name());
-  hello.scratch = format_description(worker_.locals().describe(worker_.scratch().of(links_.scratch_place()).region));
-  worker_.services().tell(session_, format(hello));
+  for (const auto& transport : transports()) hello.transports.emplace_back(transport->name());
+  hello.scratch = format_description(locals().describe(worker_.scratch().of(links_.scratch_place()).region));
+  worker_.sessions().tell(session_, format(hello));
 }
 
 void Peer::on_message(std::span<const std::byte> bytes) {
@@ -145,7 +117,7 @@ void Peer::on_message(std::span<const std::byte> bytes) {
       if (const auto exchange = parse_exchange(bytes)) {
         const std::uint16_t index = worker_.transport_index(exchange->transport);
         if (index == Worker::kNoTransport) break;
-        return worker_.transport_at(index).exchange(owner_.index, exchange->bytes);
+        return transports()[index]->exchange(owner_.index, exchange->bytes);
       }
       break;
     case MessageType::link_closed:
@@ -172,9 +144,9 @@ void Peer::on_hello(const Hello& hello) {
   staging_server_.greeted(payload);
   transfers_.greeted(payload);
   Status error;
-  const RemoteRegionId scratch_there = worker_.remotes().import(owner_, *scratch, error);
+  const RemoteRegionId scratch_there = remotes().import(owner_, *scratch, error);
   if (!error) links_.refused(error.message());
-  links_.share_cores(worker_.services().runtime.executor.cores(), hello.cores);
+  links_.share_cores(engine_.runtime.executor.cores(), hello.cores);
   links_.connect(hello.transports, info_.initiated_here ? transport::Role::initiator : transport::Role::acceptor,
                  scratch_there, hello.scratch_offset);
 }
@@ -183,7 +155,7 @@ void Peer::on_down(const Status& reason) {
   if (down_) return;
   down_ = true;
   down_reason_ = reason.peer().empty() ? reason.with_peer(text()) : reason;
-  for (const auto& transport : worker_.transports()) transport->disconnect(owner_.index);
+  for (const auto& transport : transports()) transport->disconnect(owner_.index);
   transfers_.peer_gone();
   requests_.clear();
   records_.clear();
@@ -195,7 +167,7 @@ void Peer::on_down(const Status& reason) {
 
 Status Peer::why_ended() const {
   if (down_) return down_reason_;
-  const auto info = worker_.services().peers.find(id());
+  const auto info = engine_.peers.find(id());
   return info && !info->reason.is_ok() ? info->reason : Status(ErrorCode::unsupported, "no link to the peer");
 }
 
@@ -211,8 +183,8 @@ Time Peer::run_timers(Time now) {
 
 void Peer::no_link(const std::string& reasons) {
   const Status status = Status(ErrorCode::unsupported, "no transport reaches this peer: " + reasons).with_peer(text());
-  worker_.services().peers.set_settled(id(), status);
-  worker_.services().notice();
+  engine_.peers.set_settled(id(), status);
+  worker_.notice();
   transfers_.fail_all(status);
 }
 
@@ -223,9 +195,9 @@ void Peer::link_up(std::uint8_t index) {
 
 void Peer::link_ready(Link& link) {
   routes_.link_changed(true);
-  if (dynamic_cast<transport::MovesAtOnce*>(&worker_.transport_at(link.transport)) != nullptr)
-    worker_.services().peers.set_at_once(id());
-  worker_.services().peers.set_ready(id());
+  if (dynamic_cast<transport::MovesAtOnce*>(transports()[link.transport].get()) != nullptr)
+    engine_.peers.set_at_once(id());
+  engine_.peers.set_ready(id());
   tell_user(PeerEvent::Kind::link_up, link, {});
 }
 
@@ -235,52 +207,39 @@ void Peer::link_lost(Link& link, bool was_ready) {
   tell_user(PeerEvent::Kind::link_down, link, link.down_reason.with_link(link.text));
 }
 
+void Peer::link_slow(const Link& link, std::string detail) {
+  tell_user(PeerEvent::Kind::link_slow, link, {}, std::move(detail));
+}
+
 void Peer::learn_rates() {
   rates_.learn();
   routes_.rates_changed();
 }
 
 void Peer::tell_user(PeerEvent::Kind kind, const Link& link, const Status& reason, std::string detail) {
-  worker_.services().peer_events.push({kind, id(), text(), link.text, info_.incarnation, reason, std::move(detail)});
-  worker_.services().notice();
+  engine_.peer_events.push({kind, id(), text(), link.text, info_.incarnation, reason, std::move(detail)});
+  worker_.notice();
 }
 
 void Peer::tell(const LinkClosed& message) {
-  if (!down_) worker_.services().tell(session_, format(message));
+  if (!down_) worker_.sessions().tell(session_, format(message));
 }
 
 // ---- records ----
-
-// Afterwards all bytes that arrived in that region, over any transport, are visible.
-Status Peer::flush(RegionId region) {
-  Status status;
-  for (std::uint16_t i = 0; i < worker_.transports().size() && status; ++i)
-    if (auto* const flushes = dynamic_cast<transport::FlushesWrites*>(&worker_.transport_at(i)))
-      status = flushes->flush(worker_.locals().handle(region, i));
-  return status;
-}
-
-// Whether a window costs little to lend and to take back, and a write's immediate can say that its bytes came.
-bool Peer::links_take_messages_directly() const {
-  bool any = false;
-  for (const Link& link : links_) {
-    if (link.state != LinkState::ready) continue;
-    const transport::Capabilities& c = *link.capabilities;
-    if (!c.ordered || !link.has(transport::Op::write_immediate) || c.needs_keys || !c.visible_when_done) return false;
-    any = true;
-  }
-  return any;
-}
 
 // The receive goes on until nothing can write there any more. The peer may be gone by then.
 void Peer::remove_window(RegionId window, std::uint32_t slot, std::shared_ptr<void> kept) {
   const TransferId waits = slot == kNoSlot ? TransferId{} : table().id(slot);
   worker_.remove_region(window, Worker::RegionOf::window,
                         [worker = &worker_, window, waits, kept = std::move(kept), id = id()](const Status&) {
-                          worker->services().regions.remove(window);
-                          if (!waits || !worker->services().transfers.is_active(waits)) return;
+                          worker->engine().regions.remove(window);
+                          if (!waits || !worker->engine().transfers.is_active(waits)) return;
                           if (Peer* owner = worker->peer_of(id)) owner->matcher_.window_closed(waits.slot);
                         });
+}
+
+void Peer::end_lease(RegionId region, std::function<void(Status)> done) {
+  worker_.remove_region(region, Worker::RegionOf::lease, std::move(done));
 }
 
 template <class Body, class Handle>

@@ -15,6 +15,7 @@
 #include "engine/path_explainer.h"
 #include "engine/region_removals.h"
 #include "engine/staging/server.h"
+#include "engine/tables/engine_tables.h"
 #include "engine/transfers/remote_requests.h"
 #include "engine/transfers/transfers.h"
 
@@ -65,8 +66,7 @@ class Peer final : public PeerContext, private LinkOwner {
   [[nodiscard]] bool gone() const {  // nothing of this engine waits for it, or touches its memory
     return down_ && links_.out() == 0 && transfers_.empty() && staging_server_.has_ended();
   }
-  [[nodiscard]] transport::PeerIndex index() const { return owner_.index; }
-  [[nodiscard]] const RegionOwner& owner() const { return owner_; }  // of its regions
+  [[nodiscard]] transport::PeerIndex index() const { return owner().index; }
   [[nodiscard]] std::uint32_t scratch() const { return links_.scratch_place(); }
   [[nodiscard]] control::SessionId session() const { return session_; }
   [[nodiscard]] std::string text() const override;
@@ -75,6 +75,8 @@ class Peer final : public PeerContext, private LinkOwner {
   // ---- PeerContext ----
   void has_more() override;
   void again() override;
+  void notice() override;
+  [[nodiscard]] Status why_ended() const override;
   [[nodiscard]] Time now() const override;
   void wake_at(Time time) override;
   void end_session(const Status& reason) override;
@@ -84,6 +86,19 @@ class Peer final : public PeerContext, private LinkOwner {
   void fail(std::uint32_t slot, const Status& status) override { transfers_.fail(slot, status); }
   void finish(std::uint32_t slot, const Status& status) override { transfers_.finish(slot, status); }
   void adopt(std::uint32_t slot) override;
+  void begin_inner(std::uint32_t slot) override { transfers_.begin_inner(slot); }
+  void advance(std::uint32_t slot) override { transfers_.advance(slot); }
+  void signal(std::uint32_t slot) override { transfers_.signal(slot); }
+  void piece_done(std::uint32_t token, std::uint64_t value) override { transfers_.piece_done(token, value); }
+  void piece_failed(std::uint32_t token, const Status& status) override { transfers_.piece_failed(token, status); }
+  void compare(std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs) override {
+    requests_.compare(slot, piece, ours, theirs);
+  }
+  transport::Reach reach_by_any(RegionId local, RemoteRegionId remote) override {
+    return routes_.reach_by_any(local, remote);
+  }
+  void remove_window(RegionId window, std::uint32_t slot, std::shared_ptr<void> kept) override;
+  void end_lease(RegionId region, std::function<void(Status)> done) override;
   std::uint32_t acquire_record(RecordType type) override { return records_.acquire(type); }
   void enqueue_record(std::uint32_t record, std::uint32_t owner) override;
   bool post_now(std::span<std::byte> head, std::span<const std::byte> tail) override {
@@ -96,14 +111,11 @@ class Peer final : public PeerContext, private LinkOwner {
   void link_lost(Link& link, bool was_ready) override;
   void epoch_closed(std::uint8_t link, bool both) override { transfers_.epoch_closed(link, both); }
   void no_link(const std::string& reasons) override;
+  void link_slow(const Link& link, std::string detail) override;
   void tell(const LinkClosed& message) override;
 
   void on_hello(const Hello& hello);
   void tell_user(PeerEvent::Kind kind, const Link& link, const Status& reason, std::string detail = {});
-  Status flush(RegionId region);
-  [[nodiscard]] bool links_take_messages_directly() const;
-  void remove_window(RegionId window, std::uint32_t slot, std::shared_ptr<void> kept);
-  [[nodiscard]] Status why_ended() const;
   // Gives a record to its part.
   void serve(const RecordHeader& record);
   // Decodes a record's body for `handle`, or ends the session of a peer that sent a malformed one.
@@ -111,7 +123,7 @@ class Peer final : public PeerContext, private LinkOwner {
   void take(const RecordHeader& record, const Handle& handle);
 
   Worker& worker_;
-  RegionOwner owner_;
+  EngineTables& engine_;
   const control::SessionId session_;
   const control::PeerInfo info_;
   bool greeted_ = false;
@@ -119,18 +131,17 @@ class Peer final : public PeerContext, private LinkOwner {
   Status down_reason_;
 
   LinkSet links_;
-  const LinksAndRegions reached_;
   Routes routes_;
   LinkRates rates_;
   ShortPath short_path_;
   RecordSender records_;
   Notifier notifier_;
-  RemoteRequests requests_;
-  RemoteService service_;
   MessageWindows windows_;
   MessageMatcher matcher_;
   StagingClient staging_client_;
   StagingServer staging_server_;
+  RemoteRequests requests_;
+  RemoteService service_;
   Transfers transfers_;
   RegionUsers region_users_;
   PathExplainer explainer_;

@@ -15,26 +15,22 @@ const std::string& text_of(const control::PeerInfo& peer) {
 
 }  // namespace
 
-PeerSessions::PeerSessions(const EngineOptions& options, Runtime& runtime, PeerTable& peers, const Workers& workers,
-                           Waiting& waiting, Arrivals& arrivals)
-    : options_(options), runtime_(runtime), peers_(peers), workers_(workers), waiting_(waiting), arrivals_(arrivals) {}
-
 Status PeerSessions::open(SessionListener& listener) {
   listener_ = &listener;
   control::Options options;
-  options.name = options_.name;
-  options.listen = options_.listen;
-  options.job_key = options_.job_key;
-  options.directory = options_.directory;
-  options.peer_timeout = static_cast<Time>(std::chrono::nanoseconds(options_.peer_timeout).count());
-  options.max_peers = options_.max_peers;
-  options.by_caller = options_.progress == Progress::caller;
-  auto opened = control::open_control(options, runtime_, *this);
+  options.name = tables_.options.name;
+  options.listen = tables_.options.listen;
+  options.job_key = tables_.options.job_key;
+  options.directory = tables_.options.directory;
+  options.peer_timeout = static_cast<Time>(std::chrono::nanoseconds(tables_.options.peer_timeout).count());
+  options.max_peers = tables_.options.max_peers;
+  options.by_caller = tables_.options.progress == Progress::caller;
+  auto opened = control::open_control(options, tables_.runtime, *this);
   if (!opened) return opened.status();
   control_ = std::move(opened).value();
   control_now_.store(control_.get(), std::memory_order_release);
   opened_.store(1, std::memory_order_release);
-  runtime_.executor.wake_all(opened_);
+  tables_.runtime.executor.wake_all(opened_);
   return {};
 }
 
@@ -50,7 +46,7 @@ void PeerSessions::end_calls(const Status& why) {
 // The control that open_control() is about to return may already speak on its own thread.
 control::Control& PeerSessions::control_now() {
   while (control_now_.load(std::memory_order_acquire) == nullptr)
-    runtime_.executor.wait(opened_, 0, after(waiting_.now(), kMillisecond));
+    tables_.runtime.executor.wait(opened_, 0, after(waiting_.now(), kMillisecond));
   return *control_now_.load(std::memory_order_acquire);
 }
 
@@ -75,7 +71,7 @@ Result<control::SessionId> PeerSessions::session_with(std::string& target, Time 
     auto session = connects_.ask(0, latest, late(target),
                                  [&](std::uint64_t token) { return control_->connect(target, token, left); });
     if (!session) return session;
-    const auto info = peers_.find_session(*session);
+    const auto info = tables_.peers.find_session(*session);
     if (!info || info->state != PeerTable::State::down) return session;
     if ((dropped && *dropped != *session) || waiting_.now() >= until) return session;
     dropped = *session;
@@ -91,7 +87,7 @@ Result<PeerId> PeerSessions::connect(std::string_view address, Timeout timeout) 
   PeerId peer;
   Status failure;
   const bool decided = waiting_.wait_until(until, [&] {
-    const auto info = peer ? peers_.find(peer) : peers_.find_session(*session);
+    const auto info = peer ? tables_.peers.find(peer) : tables_.peers.find_session(*session);
     if (!info) {
       failure = turned_away(*session);
       return true;
@@ -117,8 +113,8 @@ Status PeerSessions::turned_away(control::SessionId session) {
 }
 
 Status PeerSessions::disconnect(PeerId peer) {
-  const auto info = peers_.find(peer);
-  if (!info || info->state == PeerTable::State::down) return peers_.why_not(peer);
+  const auto info = tables_.peers.find(peer);
+  if (!info || info->state == PeerTable::State::down) return tables_.peers.why_not(peer);
   // The worker handles these in order: pending messages, the goodbye, the end.
   workers_.owner_of(info->id.slot).post([this, session = info->session](Worker& worker) {
     worker.acknowledge();
@@ -130,13 +126,13 @@ Status PeerSessions::disconnect(PeerId peer) {
 
 std::size_t PeerSessions::poll_events(std::span<PeerEvent> events) {
   waiting_.drive();
-  const std::size_t count = events_.pop(events);
+  const std::size_t count = tables_.peer_events.pop(events);
   if (count == 0) waiting_.settle();
   return count;
 }
 
 Status PeerSessions::wait_event(Timeout timeout) {
-  return waiting_.wait_for(timeout, "no peer event came in time", [&] { return !events_.empty(); });
+  return waiting_.wait_for(timeout, "no peer event came in time", [&] { return !tables_.peer_events.empty(); });
 }
 
 Status PeerSessions::send(control::SessionId session, std::span<const std::byte> bytes) {
@@ -159,7 +155,7 @@ void PeerSessions::drop(control::SessionId session, const Status& reason) {
 
 void PeerSessions::session_up(control::SessionId session, const control::PeerInfo& peer) {
   if (peer.incarnation == incarnation()) return control_now().disconnect(session);  // this engine itself: see connect()
-  const auto id = peers_.add(session, peer);
+  const auto id = tables_.peers.add(session, peer);
   if (!id) {
     {
       std::lock_guard lock(mutex_);
@@ -168,25 +164,25 @@ void PeerSessions::session_up(control::SessionId session, const control::PeerInf
     }
     return control_now().disconnect(session);
   }
-  arrivals_.polled().open(*id);
-  events_.push({PeerEvent::Kind::up, *id, text_of(peer), {}, peer.incarnation, {}, {}});
+  tables_.polled.open(*id);
+  tables_.peer_events.push({PeerEvent::Kind::up, *id, text_of(peer), {}, peer.incarnation, {}, {}});
   workers_.owner_of(id->slot).post([id = *id, session, peer](Worker& worker) { worker.add_peer(id, session, peer); });
   waiting_.notice();
 }
 
 void PeerSessions::session_down(control::SessionId session, const Status& given) {
-  const auto info = peers_.find_session(session);
+  const auto info = tables_.peers.find_session(session);
   if (!info) return;
   const std::string& name = text_of(info->peer);
   const Status why = waiting_.closed() ? Status(ErrorCode::cancelled, "the engine is closing") : given;
   const Status reason = why.peer().empty() ? why.with_peer(name) : why;
-  if (!peers_.set_down(info->id, reason)) return;
+  if (!tables_.peers.set_down(info->id, reason)) return;
   listener_->on_session_down(session, reason);
   // The last event of a peer: its notifications and the completions of its transfers come before it.
   PeerEvent event{PeerEvent::Kind::down, info->id, name, {}, info->peer.incarnation, reason, {}};
   workers_.owner_of(info->id.slot).post([this, event = std::move(event)](Worker& worker) {
     worker.peer_down(event.peer, event.reason, [this, event] {
-      events_.push(PeerEvent(event));
+      tables_.peer_events.push(PeerEvent(event));
       waiting_.notice();
     });
   });
@@ -194,7 +190,7 @@ void PeerSessions::session_down(control::SessionId session, const Status& given)
 }
 
 void PeerSessions::message(control::SessionId session, std::span<const std::byte> bytes) {
-  const auto info = peers_.find_session(session);
+  const auto info = tables_.peers.find_session(session);
   if (!info) return;
   const auto type = message_type(bytes);
   if (type == MessageType::lookup || type == MessageType::lookup_reply) {
@@ -218,12 +214,12 @@ void PeerSessions::resolve_done(std::uint64_t token, Result<std::string> address
 
 control::Progress PeerSessions::progress() {
   control::Progress progress = workers_.progress();
-  if (options_.progress == Progress::caller) progress.queued = false;  // a caller that computes is not frozen
+  if (tables_.options.progress == Progress::caller) progress.queued = false;  // a caller that computes is not frozen
   return progress;
 }
 
 void PeerSessions::beat(control::SessionId session, std::uint64_t steps, Time now) {
-  const auto info = peers_.find_session(session);
+  const auto info = tables_.peers.find_session(session);
   if (!info) return;
   workers_.owner_of(info->id.slot).post([id = info->id, steps, now](Worker& worker) {
     if (Peer* peer = worker.peer_of(id)) peer->on_beat(steps, now);

@@ -20,8 +20,7 @@
 #include "control/control.h"
 #include "core/time.h"
 #include "engine/control_message.h"
-#include "engine/messages/arrivals.h"
-#include "engine/peer_table.h"
+#include "engine/tables/engine_tables.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 
@@ -147,11 +146,11 @@ class SessionListener {
 
 // The sessions with other engines: each becomes a peer of a worker, its messages go to that worker in order. Any
 // thread; control calls the Observer part on its own.
-class PeerSessions final : private control::Observer {
+class PeerSessions final : public SessionControl, private control::Observer {
  public:
   // Everything given outlives it.
-  PeerSessions(const EngineOptions& options, Runtime& runtime, PeerTable& peers, const Workers& workers,
-               Waiting& waiting, Arrivals& arrivals);
+  PeerSessions(EngineTables& tables, const Workers& workers, Waiting& waiting)
+      : tables_(tables), workers_(workers), waiting_(waiting) {}
 
   Status open(SessionListener& listener);  // once the workers run
   void close();                            // ends every session; control calls nothing afterwards
@@ -166,9 +165,8 @@ class PeerSessions final : private control::Observer {
 
   [[nodiscard]] std::uint64_t incarnation() { return control_now().incarnation(); }  // of this engine
   Status send(control::SessionId session, std::span<const std::byte> bytes);
-  void tell(control::SessionId session, const std::vector<std::byte>& bytes);  // as send; drops it where that fails
-  void drop(control::SessionId session, const Status& reason);                 // ends it for that reason
-  PeerEvents& events() { return events_; }
+  void tell(control::SessionId session, const std::vector<std::byte>& bytes) override;
+  void drop(control::SessionId session, const Status& reason) override;
 
  private:
   void session_up(control::SessionId session, const control::PeerInfo& peer) override;
@@ -184,14 +182,10 @@ class PeerSessions final : private control::Observer {
   Result<control::SessionId> session_with(std::string& target, Time until);
   Status turned_away(control::SessionId session);  // why there is no peer of that session
 
-  const EngineOptions& options_;
-  Runtime& runtime_;
-  PeerTable& peers_;
+  EngineTables& tables_;
   const Workers& workers_;
   Waiting& waiting_;
-  Arrivals& arrivals_;
   SessionListener* listener_ = nullptr;  // from open() on
-  PeerEvents events_{peers_};
   PendingCalls<control::SessionId> connects_{waiting_};
   PendingCalls<std::string> resolves_{waiting_};
   static constexpr std::size_t kMaxTurnedAway = 64;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/control_message.h"
-#include "engine/regions.h"
+#include "engine/tables/regions.h"
 
 namespace fairway::engine {
 
@@ -50,8 +50,8 @@ Result<std::vector<std::byte>> RegionExchange::describe(RegionId id) {
 }
 
 Result<RemoteRegion> RegionExchange::import(PeerId peer, std::span<const std::byte> description) {
-  const auto info = peers_.find(peer);
-  if (!info || !peers_.is_usable(peer)) return peers_.why_not(peer);
+  const auto info = tables_.peers.find(peer);
+  if (!info || !tables_.peers.is_usable(peer)) return tables_.peers.why_not(peer);
   auto parsed = parse_description(description);
   if (!parsed) return parsed.status();
   if (parsed->incarnation != info->peer.incarnation)
@@ -77,11 +77,11 @@ Status RegionExchange::release(const RemoteRegion& region) {
 
 Status RegionExchange::publish(std::string_view name, RegionId region) {
   if (Status status = PublishedRegions::check_name(name); !status) return status;
-  if (const auto found = regions_.table().find(region); !found) return found.status();
+  if (const auto found = tables_.regions.find(region); !found) return found.status();
   const auto askers = published_.publish(name, region);
   if (!askers) return askers.status();
   // deregister() may have withdrawn its names before this one was there. It had revoked the region first.
-  if (const auto found = regions_.table().find(region); !found) {
+  if (const auto found = tables_.regions.find(region); !found) {
     published_.withdraw(region);
     for (const PublishedRegions::Asker& asker : *askers) answer(asker, region);
     return found.status();
@@ -91,8 +91,8 @@ Status RegionExchange::publish(std::string_view name, RegionId region) {
 }
 
 Result<RemoteRegion> RegionExchange::lookup(PeerId peer, std::string_view name, Timeout timeout) {
-  const auto info = peers_.find(peer);
-  if (!info || !peers_.is_usable(peer)) return peers_.why_not(peer);
+  const auto info = tables_.peers.find(peer);
+  if (!info || !tables_.peers.is_usable(peer)) return tables_.peers.why_not(peer);
   if (Status status = PublishedRegions::check_name(name); !status) return status;
   const Status late = Status(ErrorCode::timed_out, "the peer has not published \"" + std::string(name) +
                                                        "\", or its answer takes longer than the call waited")

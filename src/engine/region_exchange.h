@@ -53,9 +53,9 @@ class PublishedRegions {
 class RegionExchange final : public SessionListener {
  public:
   // Everything given outlives it.
-  RegionExchange(const RegisteredRegions& regions, const PeerTable& peers, const Workers& workers, Waiting& waiting,
+  RegionExchange(EngineTables& tables, const RegisteredRegions& regions, const Workers& workers, Waiting& waiting,
                  PeerSessions& sessions)
-      : regions_(regions), peers_(peers), workers_(workers), waiting_(waiting), sessions_(sessions) {}
+      : tables_(tables), regions_(regions), workers_(workers), waiting_(waiting), sessions_(sessions) {}
 
   // As the calls of Engine: describe, import_region, release, publish, lookup.
   Result<std::vector<std::byte>> describe(RegionId id);
@@ -73,8 +73,8 @@ class RegionExchange final : public SessionListener {
  private:
   void answer(const PublishedRegions::Asker& asker, RegionId region);
 
+  EngineTables& tables_;
   const RegisteredRegions& regions_;
-  const PeerTable& peers_;
   const Workers& workers_;
   Waiting& waiting_;
   PeerSessions& sessions_;

@@ -12,10 +12,10 @@ constexpr Time kFirstPause = kMillisecond, kLongestPause = 250 * kMillisecond;
 
 void RegionRemovals::deregistered(std::uint16_t transport, std::uint64_t handle, const Status& status) {
   for (Removal& removal : all_) {
-    if (!removal.posted || regions_.handle(removal.id, transport) != handle) continue;
+    if (!removal.posted || tables_.locals.handle(removal.id, transport) != handle) continue;
     removal.transports &= ~(std::uint64_t{1} << transport);
     if (status)
-      regions_.forget_handle(removal.id, transport);
+      tables_.locals.forget_handle(removal.id, transport);
     else
       removal.status = status;
   }
@@ -23,19 +23,19 @@ void RegionRemovals::deregistered(std::uint16_t transport, std::uint64_t handle,
 
 bool RegionRemovals::has_ended(TransferId user, RegionId region) const {
   // The slot of one that was collected is its next user's, who may be beginning on another thread.
-  if (user && !transfers_.is_active(user)) return true;
-  const Transfer& t = transfers_[user.slot];
+  if (user && !tables_.transfers.is_active(user)) return true;
+  const Transfer& t = tables_.transfers[user.slot];
   if (t.phase == Phase::done) return true;
   return !user && !touches(t.request.layout, region);  // an inner slot that another chunk now uses
 }
 
 void RegionRemovals::post(Removal& removal) {
   removal.posted = true;
-  const auto& handles = regions_.handles(removal.id);
+  const auto& handles = tables_.locals.handles(removal.id);
   for (std::uint16_t t = 0; t < handles.size(); ++t)
     if (handles[t] != kNotRegistered) removal.transports |= std::uint64_t{1} << t;
   for (std::uint16_t t = 0; t < handles.size(); ++t)
-    if (handles[t] != kNotRegistered) transports_[t]->deregister(handles[t]);
+    if (handles[t] != kNotRegistered) tables_.transports[t]->deregister(handles[t]);
 }
 
 bool RegionRemovals::proceed(Time now, const std::function<bool(RegionId)>& in_use) {
@@ -63,7 +63,7 @@ bool RegionRemovals::proceed(Time now, const std::function<bool(RegionId)>& in_u
       ++i;
       continue;
     }
-    if (removal.status) regions_.remove(removal.id);  // else the next removal asks who has refused
+    if (removal.status) tables_.locals.remove(removal.id);  // else the next removal asks who has refused
     const Removal ended = std::move(removal);
     all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(i));
     ended.done(ended.status);  // may begin another removal
@@ -88,24 +88,23 @@ const RegionRemovals::Removal* RegionRemovals::find(RegionId id) const {
 }
 
 void RegionUsers::stop_users_of(RegionId region) {
-  parts_.transfers.for_each([&](std::uint32_t slot, const Transfer& t) {
+  transfers_.for_each([&](std::uint32_t slot, const Transfer& t) {
     if (touches(t.request.layout, region))
-      parts_.transfers.stop(slot, {ErrorCode::cancelled, "the local region was deregistered"});
+      transfers_.stop(slot, {ErrorCode::cancelled, "the local region was deregistered"});
   });
 }
 
 void RegionUsers::add_users_of(RegionId region, std::vector<TransferId>& users) const {
-  parts_.transfers.for_each([&](std::uint32_t slot, const Transfer& t) {
+  transfers_.for_each([&](std::uint32_t slot, const Transfer& t) {
     if (touches(t.request.layout, region)) users.push_back(peer_.table().id(slot));
   });
 }
 
 void RegionUsers::release_import(RemoteRegionId id) {
-  parts_.transfers.for_each([&](std::uint32_t slot, const Transfer& t) {
-    if (touches(t.request.layout, id))
-      parts_.transfers.stop(slot, {ErrorCode::cancelled, "the remote region was released"});
+  transfers_.for_each([&](std::uint32_t slot, const Transfer& t) {
+    if (touches(t.request.layout, id)) transfers_.stop(slot, {ErrorCode::cancelled, "the remote region was released"});
   });
-  parts_.remotes.revoke(id);
+  peer_.remotes().revoke(id);
   released_.push_back(id);
   peer_.wake_at(peer_.now());
 }
@@ -114,8 +113,8 @@ Time RegionUsers::run_timers(Time now) {
   // Imports that the user released: removed once none of our slices uses them.
   std::erase_if(released_, [&](RemoteRegionId id) {
     bool used = false;
-    parts_.transfers.for_each([&](std::uint32_t, const Transfer& t) { used = used || touches(t.request.layout, id); });
-    if (!used) parts_.remotes.release(id);
+    transfers_.for_each([&](std::uint32_t, const Transfer& t) { used = used || touches(t.request.layout, id); });
+    if (!used) peer_.remotes().release(id);
     return !used;
   });
   return released_.empty() ? kNever : now + kMillisecond;

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/regions.h"
-#include "engine/transfers/transfer.h"
+#include "engine/tables/peer_context.h"
+#include "engine/tables/transfer.h"
 #include "engine/transfers/transfers.h"
 
 namespace fairway::engine {
@@ -29,9 +29,7 @@ class RegionRemovals {
     Status status;
     Time pause = 0, at = 0;  // after the last refusal, and when who refused is asked again
   };
-  using Transports = std::span<const std::unique_ptr<transport::Transport>>;
-  RegionRemovals(Transports transports, LocalRegions& regions, TransferTable& transfers)
-      : transports_(transports), regions_(regions), transfers_(transfers) {}
+  explicit RegionRemovals(WorkerTables& tables) : tables_(tables) {}
 
   void begin(Removal removal) { all_.push_back(std::move(removal)); }
   void deregistered(std::uint16_t transport, std::uint64_t handle, const Status& status);
@@ -47,9 +45,7 @@ class RegionRemovals {
  private:
   void post(Removal& removal);
 
-  const Transports transports_;
-  LocalRegions& regions_;
-  TransferTable& transfers_;
+  WorkerTables& tables_;
   std::vector<Removal> all_;
 };
 
@@ -57,11 +53,7 @@ class RegionRemovals {
 // peer's worker.
 class RegionUsers {
  public:
-  struct Parts {
-    RemoteRegions& remotes;
-    Transfers& transfers;
-  };
-  RegionUsers(PeerContext& peer, Parts parts) : peer_(peer), parts_(parts) {}
+  RegionUsers(PeerContext& peer, Transfers& transfers) : peer_(peer), transfers_(transfers) {}
 
   void stop_users_of(RegionId region);  // local memory
   void add_users_of(RegionId region, std::vector<TransferId>& users) const;
@@ -70,7 +62,7 @@ class RegionUsers {
 
  private:
   PeerContext& peer_;
-  const Parts parts_;
+  Transfers& transfers_;
   std::vector<RemoteRegionId> released_;  // by the user, still used by slices
 };
 

@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include "engine/transfers/request_check.h"
+#include "engine/tables/request_check.h"
 #include "sys/error.h"
 #include "sys/process_memory.h"
 #include "transport/gpu_access.h"
@@ -52,15 +52,15 @@ Result<Region> RegisteredRegions::add(void* address, std::size_t size_bytes, Acc
                               size_bytes, address));
   if (includes(access, Access::atomic) && reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint64_t) != 0)
     return Status(ErrorCode::invalid_argument, "a region with Access::atomic starts at a multiple of 8 bytes");
-  const auto id = table_.add(static_cast<std::byte*>(address), size_bytes, kind, access, read_only);
+  const auto id = tables_.regions.add(static_cast<std::byte*>(address), size_bytes, kind, access, read_only);
   if (!id) return id.status();
   Registered added;
   added.region = {*id, static_cast<std::byte*>(address), size_bytes, kind, access};
   added.file = sys::Fd(source.fd < 0 ? -1 : ::fcntl(source.fd, F_DUPFD_CLOEXEC, 0));
   if (source.fd >= 0 && !added.file) {
     const Status why = sys::system_status(errno, "cannot keep the memory's descriptor");
-    (void)table_.revoke(*id);
-    table_.remove(*id);
+    (void)tables_.regions.revoke(*id);
+    tables_.regions.remove(*id);
     return why;
   }
   const RegionFile file{added.file.get(), source.fd_offset};
@@ -69,7 +69,7 @@ Result<Region> RegisteredRegions::add(void* address, std::size_t size_bytes, Acc
     made[i] = workers_[i].locals().register_with_all(added.region, {kind, file.fd, file.offset});
   };
   if (size_bytes >= kManyPages)
-    runtime_.executor.run_all(made.size(), register_with);
+    tables_.runtime.executor.run_all(made.size(), register_with);
   else
     for (std::size_t i = 0; i < made.size(); ++i) register_with(i);
   Status status;
@@ -113,7 +113,7 @@ Result<std::shared_ptr<RegisteredRegions::Ending>> RegisteredRegions::begin_end(
       if (!begun->over) return begun;
     }
     found->second.ending = ending;
-    (void)table_.revoke(id);
+    (void)tables_.regions.revoke(id);
   }
   workers_.post_all([this, ending, id](Worker& owner) {
     owner.stop_users_of(id);
@@ -133,7 +133,7 @@ void RegisteredRegions::ended(RegionId id, Ending& ending) {
   sys::MemoryFile freed;
   if (ending.status) {  // the last one reads it without the lock: nobody writes it any more
     freed = forget(id);
-    table_.remove(id);
+    tables_.regions.remove(id);
   }
   {
     std::lock_guard lock(ending.mutex);
@@ -173,7 +173,7 @@ Fence RegisteredRegions::fence_state(RegionId id) const {
   const auto found = regions_.find(id.slot);
   if (found != regions_.end() && found->second.region.id == id)
     return found->second.ending == nullptr ? Fence::registered : Fence::pending;
-  return table_.has_ended(id) ? Fence::fenced : Fence::unknown;
+  return tables_.regions.has_ended(id) ? Fence::fenced : Fence::unknown;
 }
 
 // Nothing accesses its memory any more.
@@ -187,7 +187,7 @@ sys::MemoryFile RegisteredRegions::forget(RegionId id) {
 }
 
 Result<std::vector<std::byte>> RegisteredRegions::describe(RegionId id, std::uint64_t incarnation) const {
-  const auto region = table_.find(id);
+  const auto region = tables_.regions.find(id);
   if (!region) return region.status();
   Description description;
   description.incarnation = incarnation;

@@ -10,7 +10,8 @@
 
 #include "fairway/engine.h"
 
-#include "engine/regions.h"
+#include "engine/tables/engine_tables.h"
+#include "engine/tables/regions.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 #include "sys/fd.h"
@@ -25,8 +26,8 @@ namespace fairway::engine {
 class RegisteredRegions {
  public:
   // Everything given outlives it.
-  RegisteredRegions(std::uint32_t capacity, Runtime& runtime, const Workers& workers, Waiting& waiting)
-      : runtime_(runtime), workers_(workers), waiting_(waiting), table_(capacity) {}
+  RegisteredRegions(EngineTables& tables, const Workers& workers, Waiting& waiting)
+      : tables_(tables), workers_(workers), waiting_(waiting) {}
 
   // As the calls of Engine: register_memory, allocate.
   Result<Region> add(void* address, std::size_t size_bytes, Access access, const MemorySource& source);
@@ -49,8 +50,6 @@ class RegisteredRegions {
   [[nodiscard]] Result<std::vector<std::byte>> describe(RegionId id, std::uint64_t incarnation) const;
   [[nodiscard]] std::size_t count() const;
   void free_all();  // once no worker touches any
-  transport::RegionTable& table() { return table_; }
-  [[nodiscard]] const transport::RegionTable& table() const { return table_; }
 
  private:
   struct Registered {
@@ -64,13 +63,12 @@ class RegisteredRegions {
   void ended(RegionId id, Ending& ending);
   sys::MemoryFile forget(RegionId id);
 
-  Runtime& runtime_;
+  EngineTables& tables_;
   const Workers& workers_;
   Waiting& waiting_;
-  transport::RegionTable table_;
   mutable std::mutex mutex_;                     // guards regions_
   std::map<std::uint32_t, Registered> regions_;  // by slot
-  transport::Janitor unmapper_{runtime_, "fairway-unmap"};
+  transport::Janitor unmapper_{tables_.runtime, "fairway-unmap"};
 };
 
 }  // namespace fairway::engine

@@ -1,17 +1,16 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 
+#include "engine/arrivals.h"
 #include "engine/introspection.h"
 #include "engine/mapped_regions.h"
-#include "engine/messages/any_receives.h"
-#include "engine/messages/arrivals.h"
 #include "engine/open.h"
 #include "engine/peer_sessions.h"
 #include "engine/region_exchange.h"
 #include "engine/registered_regions.h"
-#include "engine/transfers/submissions.h"
+#include "engine/submissions.h"
+#include "engine/tables/engine_tables.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 
@@ -32,24 +31,18 @@ struct Engine::State {
   Status wait_untouched(Time deadline);  // once it is closed; not_fenced: the deadline passed
 
   const std::shared_ptr<void> runtime_owner;  // first, so that it goes last
-  const EngineOptions options;
-  engine::PeerTable peers;
-  engine::Workers workers{peers};  // without any before start(), and in the parts' destructors
-  engine::Waiting waiting;
-  engine::RegisteredRegions regions;
-  transport::RegionTable remotes;  // bounds of imported regions
-  engine::AnyReceives any;
-  engine::Submissions submissions;
-  engine::TransferWaits transfer_waits;
-  std::atomic<std::uint32_t> probes{0};
-  engine::MessageProbe message_probe{workers, waiting, probes};
-  engine::Arrivals arrivals;
-  engine::PeerSessions sessions;
-  engine::RegionExchange exchange;
-  engine::MappedRegions mappings;
+  engine::EngineTables tables;
+  engine::Workers workers{tables};  // without any before start(), and in the parts' destructors
+  engine::Waiting waiting{tables.runtime, tables.options.progress, workers};
+  engine::RegisteredRegions regions{tables, workers, waiting};
+  engine::Submissions submissions{tables, workers, waiting};
+  engine::TransferWaits transfer_waits{tables, workers, waiting};
+  engine::MessageProbe message_probe{tables, workers, waiting};
+  engine::Arrivals arrivals{tables, workers, waiting};
+  engine::PeerSessions sessions{tables, workers, waiting};
+  engine::RegionExchange exchange{tables, regions, workers, waiting, sessions};
+  engine::MappedRegions mappings{tables, workers, waiting};
   engine::Introspection introspection;
-  std::atomic_flag device_atomics;
-  engine::Services services;  // the above, as workers see it
 };
 
 }  // namespace fairway

@@ -11,9 +11,6 @@ constexpr std::uint32_t kPollsInRow = 16;
 
 }  // namespace
 
-Waiting::Waiting(Runtime& runtime, Progress progress, CallerStepped& workers, std::function<bool()> any_left)
-    : runtime_(runtime), by_caller_(progress == Progress::caller), workers_(workers), any_left_(std::move(any_left)) {}
-
 Status Waiting::open() {
   auto made = runtime_.executor.make_signal();
   if (!made) return made.status();
@@ -130,7 +127,7 @@ void Waiting::settle_fd() {
     signal_->clear_at(polled_.load(std::memory_order_relaxed));  // the poll before this read the clock
   else
     signal_->clear();
-  if (any_left_()) return signal_->set();
+  if (workers_.any_left()) return signal_->set();
   if (!by_caller_) return;
   // The caller may sleep on the descriptor from now on. So the transports arm their wake-ups, as before a sleep in
   // wait(), and the descriptor also becomes readable for the workers' timers, which no other thread checks.

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -90,6 +89,7 @@ class CallerStepped : public Stepper {
   virtual Time step_for(std::span<Completion> room, std::size_t& filled, Time now) = 0;
   virtual void slept(Time now) = 0;                     // since the last step, on purpose: the caller was not away
   [[nodiscard]] virtual bool stepped_here() const = 0;  // by this thread, which is in a callback
+  [[nodiscard]] virtual bool any_left() const = 0;      // something is there that the caller may poll
 };
 
 // The right to step the workers, if it is free. Not a mutex: a callback that runs inside a step may ask again.
@@ -127,8 +127,9 @@ class Asleep {
 // one that waits; otherwise each message would cross two threads. Any thread.
 class Waiting {
  public:
-  // `any_left`: whether something is left to poll. Everything given outlives it; nothing is stepped before open().
-  Waiting(Runtime& runtime, Progress progress, CallerStepped& workers, std::function<bool()> any_left);
+  // Everything given outlives it; nothing is stepped before open().
+  Waiting(Runtime& runtime, Progress progress, CallerStepped& workers)
+      : runtime_(runtime), by_caller_(progress == Progress::caller), workers_(workers) {}
   Status open();
 
   void notice();                                 // something that somebody may wait for has changed
@@ -238,7 +239,6 @@ class Waiting {
   Runtime& runtime_;
   const bool by_caller_;
   CallerStepped& workers_;
-  const std::function<bool()> any_left_;
   std::unique_ptr<Signal> signal_;  // from open() on
   std::atomic<std::uint32_t> notices_{0};
   std::atomic<std::uint32_t> sleepers_{0};  // Progress::caller

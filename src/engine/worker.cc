@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "engine/workers.h"
+
 namespace fairway::engine {
 namespace {
 
@@ -23,31 +25,36 @@ transport::Copier* copier_of(std::span<const std::unique_ptr<transport::Transpor
 
 }  // namespace
 
-Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_ptr<transport::Transport>> transports)
+Worker::Worker(std::uint16_t index, EngineTables& engine, const Workers& all, Waiting& waiting,
+               SessionControl& sessions, MachineDiscovery& machine, WorkerTables::Transports transports)
     : index_(index),
-      services_(services),
-      transports_(std::move(transports)),
-      visited_(services.options.progress == Progress::threads),
-      submissions_(services.options.max_transfers + AnyReceives::kMost),
-      any_(services.any, index),
-      slices_(std::clamp(services.options.max_transfers, 64u, kMaxSlices), services.peers.capacity()),
-      outbox_(transports_, [this](std::uint32_t token) { on_untaken(token); }),
+      engine_(engine),
+      all_(all),
+      waiting_(waiting),
+      sessions_(sessions),
+      machine_(machine),
+      tables_(index, *this, std::move(transports), engine.transfers, engine.regions, engine.remotes,
+              std::clamp(engine.options.max_transfers, 64u, kMaxSlices), engine.peers.capacity()),
+      visited_(engine.options.progress == Progress::threads),
+      submissions_(engine.options.max_transfers + AnyReceives::kMost),
+      any_(engine.any, index),
       events_(kEventsPerPoll),
-      peers_(services.peers.capacity()),
-      ready_(services.peers.capacity()),
-      timers_(services.peers.capacity()),
-      links_(transports_.size()),
-      locals_(transports_, index, services.regions),
-      remotes_(transports_, services.remotes),
-      removals_(transports_, locals_, services.transfers),
-      scratch_(locals_, services.peers.capacity(), kMaxLinks * kScratchBytes),
-      gpus_(services.machine),
-      staging_(
-          {copier_of(transports_), locals_, services.transfers.capacity() + index * kAllChunks, [this] { again(); }},
-          services.regions, services.device_atomics),
-      at_once_(services.transfers.at_once(index)) {
+      peers_(engine.peers.capacity()),
+      ready_(engine.peers.capacity()),
+      timers_(engine.peers.capacity()),
+      links_(tables_.transports.size()),
+      removals_(tables_),
+      scratch_(tables_.locals, engine.peers.capacity(), kMaxLinks * kScratchBytes),
+      gpus_(machine),
+      staging_(*this, tables_, copier_of(tables_.transports), engine.transfers.capacity() + index * kAllChunks,
+               engine.device_atomics),
+      at_once_(engine.transfers.at_once(index)) {
   history_.reserve(History::kSize);
-  signals_.make(locals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
+  signals_.make(tables_.locals, engine_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
+}
+
+Worker& Worker::owner_of(std::uint32_t peer_slot) const {
+  return all_.owner_of(peer_slot);
 }
 
 Worker::~Worker() = default;
@@ -80,18 +87,19 @@ Time Worker::step(Time now) {
   if (kept_out_) return after(now, kVisit);
   stepping_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   steps_.store(steps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (services_.options.progress == Progress::caller && now_ != 0 && now > after(now_, kAway))
+  if (engine_.options.progress == Progress::caller && now_ != 0 && now > after(now_, kAway))
     for (const std::uint32_t slot : live_) peers_[slot]->was_away(now_, now);
   now_ = now;
-  for (std::uint16_t i = 0; i < transports_.size() && !outbox_.empty(); ++i) outbox_.flush(i);  // of start_now()
+  for (std::uint16_t i = 0; i < tables_.transports.size() && !tables_.outbox.empty(); ++i)
+    tables_.outbox.flush(i);  // of start_now()
   busy_ = has_commands_.load(std::memory_order_acquire) && take_commands();
   // Post before poll: a slice that completes at once is also delivered in this step.
   if (!submissions_.empty() && take_submissions()) busy_ |= pump_peers();
   if (poll_transports()) {
     busy_ = true;
-    if (services_.probes.load(std::memory_order_relaxed) != 0) notice();
+    if (engine_.probes.load(std::memory_order_relaxed) != 0) notice();
   }
-  if (ready_.size() > 0 || !outbox_.empty()) busy_ |= pump_peers();
+  if (ready_.size() > 0 || !tables_.outbox.empty()) busy_ |= pump_peers();
   if (staging_.has_work()) (void)staging_.proceed(now_);
   if (timers_.next() <= now_ && run_timers()) busy_ |= pump_peers();
   if (any_deadline_ <= now_) end_late_any();
@@ -102,7 +110,7 @@ Time Worker::step(Time now) {
   if (!leaving_.empty()) reap_peers();
   deliver();
   Time next = std::min({timers_.next(), any_deadline_, removals_.next()});
-  for (const auto& transport : transports_) {
+  for (const auto& transport : tables_.transports) {
     const Time at = transport->next_timer();
     busy_ |= at == transport::kPollAgain;
     next = std::min(next, at);
@@ -125,8 +133,8 @@ Time Worker::step(Time now) {
 bool Worker::prepare_sleep() {
   if (closed_.load(std::memory_order_relaxed) || (visited_ && kept_out_)) return true;
   if (visited_ && !word_.take()) return false;
-  bool quiet = submissions_.empty() && outbox_.empty() && !has_commands_.load(std::memory_order_acquire);
-  for (const auto& transport : transports_) quiet = transport->prepare_sleep() && quiet;
+  bool quiet = submissions_.empty() && tables_.outbox.empty() && !has_commands_.load(std::memory_order_acquire);
+  for (const auto& transport : tables_.transports) quiet = transport->prepare_sleep() && quiet;
   if (visited_) word_.leave();
   return quiet;
 }
@@ -151,7 +159,7 @@ bool Worker::take_submissions() {
       take_any(slot & ~AnyReceives::kMark);
       continue;
     }
-    Transfer& transfer = services_.transfers[slot];
+    Transfer& transfer = engine_.transfers[slot];
     Peer* owner = peers_[transfer.peer].get();
     if (!shut_ && owner != nullptr && owner->id() == transfer.request.peer) {
       const Status stopped = std::exchange(transfer.status, {});
@@ -160,7 +168,7 @@ bool Worker::take_submissions() {
         answer_cancels(std::move(transfer.ticket), Cancelled::Far::all);
       continue;
     }
-    transfer.completion = {services_.transfers.id(slot), services_.peers.why_ended(transfer.request.peer), 0, 0,
+    transfer.completion = {engine_.transfers.id(slot), engine_.peers.why_ended(transfer.request.peer), 0, 0,
                            transfer.request.options.user_data};
     if (transfer.completion.status.is_ok()) transfer.completion.status = {ErrorCode::closed, "the engine is closed"};
     ended(slot);
@@ -170,8 +178,8 @@ bool Worker::take_submissions() {
 
 bool Worker::poll_transports() {
   bool any = false;
-  for (std::uint16_t i = 0; i < transports_.size(); ++i) {
-    const std::size_t count = transports_[i]->poll(events_, now_);
+  for (std::uint16_t i = 0; i < tables_.transports.size(); ++i) {
+    const std::size_t count = tables_.transports[i]->poll(events_, now_);
     for (std::size_t e = 0; e < count; ++e) handle(i, events_[e]);
     any |= count > 0;
   }
@@ -185,7 +193,7 @@ bool Worker::pump_peers() {
   if (ready_.size() > 0)
     ready_.remove_if(
         [&](std::uint32_t slot) { return !peers_[slot]->transfers().has_work() || peers_[slot]->is_down(); });
-  for (std::uint16_t i = 0; i < transports_.size() && !outbox_.empty(); ++i) outbox_.flush(i);
+  for (std::uint16_t i = 0; i < tables_.transports.size() && !tables_.outbox.empty(); ++i) tables_.outbox.flush(i);
   return any;
 }
 
@@ -199,7 +207,7 @@ bool Worker::run_timers() {
 }
 
 void Worker::on_untaken(std::uint32_t token) {
-  const std::uint32_t peer = slices_[token].peer;
+  const std::uint32_t peer = tables_.slices[token].peer;
   peers_[peer]->transfers().on_untaken(token);
   wake_at(peer, after(now_, kFullRetry));
 }
@@ -207,7 +215,7 @@ void Worker::on_untaken(std::uint32_t token) {
 void Worker::handle(std::uint16_t transport, const transport::Event& event) {
   using transport::EventKind;
   if (event.kind == EventKind::done || event.kind == EventKind::failed)
-    return peers_[slices_[event.token].peer]->transfers().on_slice(event.token, event);
+    return peers_[tables_.slices[event.token].peer]->transfers().on_slice(event.token, event);
   if (event.kind != EventKind::message && event.kind != EventKind::immediate) return handle_rare(transport, event);
   const LinkRef ref = link_of(transport, event.link);
   if (ref.peer == kNoSlot) return;
@@ -220,7 +228,8 @@ void Worker::handle_rare(std::uint16_t transport, const transport::Event& event)
   switch (event.kind) {
     case EventKind::exchange:
       if (Peer* peer = peer_by_index(event.peer))
-        services_.tell(peer->session(), format(Exchange{std::string(transports_[transport]->name()), event.bytes}));
+        sessions_.tell(peer->session(),
+                       format(Exchange{std::string(tables_.transports[transport]->name()), event.bytes}));
       return;
     case EventKind::link_up:
       if (Peer* peer = peer_by_index(event.peer)) peer->links().on_link_up(transport, event);
@@ -271,19 +280,19 @@ void Worker::reap_peers() {
   for (std::size_t i = 0; i < leaving_.size();) {
     const std::uint32_t slot = leaving_[i];
     Peer& peer = *peers_[slot];
-    const bool leaves = std::any_of(transports_.begin(), transports_.end(),
+    const bool leaves = std::any_of(tables_.transports.begin(), tables_.transports.end(),
                                     [&](const auto& transport) { return transport->leaves(peer.index()); });
     if (leaves || !peer.gone()) {
       ++i;
       continue;
     }
-    const std::uint64_t polled = services_.close_credits(peer.id());
-    services_.notifications.give_back(
+    const std::uint64_t polled = engine_.polled.close(peer.id());
+    engine_.notifications.give_back(
         static_cast<std::uint32_t>(peer.notifier().granted() - (peer.notifier().delivered() - polled)));
     for (auto& of_transport : links_)
       for (LinkRef& ref : of_transport)
         if (ref.peer == slot) ref = {};
-    remotes_.release_all(peer.id());
+    tables_.remotes.release_all(peer.id());
     peer_by_index_.erase(peer.index());
     const PeerId id = peer.id();
     scratch_.give_back(peer.scratch());
@@ -299,19 +308,19 @@ void Worker::reap_peers() {
     peers_[slot].reset();
     leaving_[i] = leaving_.back();
     leaving_.pop_back();
-    services_.peers.free(id);
+    engine_.peers.free(id);
   }
 }
 
 std::uint16_t Worker::transport_index(std::string_view name) const {
-  for (std::uint16_t i = 0; i < transports_.size(); ++i)
-    if (transports_[i]->name() == name) return i;
+  for (std::uint16_t i = 0; i < tables_.transports.size(); ++i)
+    if (tables_.transports[i]->name() == name) return i;
   return kNoTransport;
 }
 
 std::uint32_t Worker::record_bytes() const {
   std::uint32_t smallest = kRecordBytes;
-  for (const auto& transport : transports_)
+  for (const auto& transport : tables_.transports)
     for (const transport::Device& device : transport->devices()) {
       const transport::Capabilities& c = device.capabilities;
       if ((c.operations & static_cast<std::uint8_t>(transport::Op::message)) != 0 &&

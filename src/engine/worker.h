@@ -18,51 +18,30 @@
 #include "core/queues.h"
 #include "engine/expectation.h"
 #include "engine/links/proof.h"
-#include "engine/links/slices.h"
-#include "engine/mappings.h"
-#include "engine/messages/any_receives.h"
-#include "engine/messages/notify.h"
 #include "engine/peer.h"
 #include "engine/peer_schedule.h"
-#include "engine/peer_table.h"
 #include "engine/region_removals.h"
-#include "engine/regions.h"
 #include "engine/staging/staging.h"
+#include "engine/tables/engine_tables.h"
+#include "engine/tables/worker_tables.h"
 #include "engine/waiting.h"
 #include "transport/gpu_access.h"
-#include "transport/region_table.h"
 #include "transport/transport.h"
 
 namespace fairway::engine {
 
 class Worker;
 
-// What workers use of their engine. All members outlive the workers; each is safe for any thread.
-struct Services {
-  const EngineOptions& options;
-  Runtime& runtime;
-  transport::RegionTable& regions;
-  transport::RegionTable& remotes;  // bounds of imported regions; their address is null
-  TransferTable& transfers;
-  PeerTable& peers;
-  PeerEvents& peer_events;
-  CompletionQueue& completions;
-  NotificationQueue& notifications;
-  CounterTable& counters;
-  std::function<void()> notice;                                          // something for the user: wake the waiters
-  std::function<void()> completed;                                       // something for poll()
-  std::function<void(control::SessionId, std::vector<std::byte>)> tell;  // a control message
-  std::function<void(control::SessionId, Status)> drop;                  // ends a session that broke the protocol
-  // Sleeps while `word` holds `seen`, as a caller of the engine does.
-  std::function<void(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline)> wait;
-  std::function<std::uint64_t(PeerId)> close_credits;  // of a peer that is gone: how many were polled
-  std::function<Worker&(std::uint32_t)> worker_of;     // the owner of a peer's slot
-  MachineDiscovery& machine;
-  const std::atomic<std::uint32_t>& probes;  // callers that wait for a message to come
-  std::atomic_flag& device_atomics;          // held by the worker that executes one on a device's memory
-  Mappings& mappings;
-  AnyReceives& any;
-  bool short_path = true;  // false: nothing is done within its call
+class Workers;
+
+// The sessions with peers, as their workers use them. Any thread.
+class SessionControl {
+ public:
+  virtual void tell(control::SessionId session, const std::vector<std::byte>& bytes) = 0;  // a message, or drops it
+  virtual void drop(control::SessionId session, const Status& reason) = 0;                 // ends it for that reason
+
+ protected:
+  ~SessionControl() = default;
 };
 
 // What explain() needs of a transfer after its end; kept for the last ones of a worker.
@@ -92,9 +71,11 @@ struct GoneLinks {
 // Owns some of the engine's peers and moves their bytes. All of its work happens in step(), which runs on an executor's
 // thread, or on the caller's with Progress::caller. Everything but the members marked "any thread" belongs to the
 // thread that runs step().
-class Worker final : public Stepper, public TransferOwner {
+class Worker final : public Stepper, public TransferOwner, private WorkerContext {
  public:
-  Worker(std::uint16_t index, Services& services, std::vector<std::unique_ptr<transport::Transport>> transports);
+  // Everything given outlives it. `all`: of its engine.
+  Worker(std::uint16_t index, EngineTables& engine, const Workers& all, Waiting& waiting, SessionControl& sessions,
+         MachineDiscovery& machine, WorkerTables::Transports transports);
   ~Worker() override;
 
   // ---- any thread ----
@@ -113,7 +94,7 @@ class Worker final : public Stepper, public TransferOwner {
     return stepping_.load(std::memory_order_relaxed) == std::this_thread::get_id();
   }
   [[nodiscard]] std::uint16_t index() const { return index_; }
-  [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const { return transports_; }
+  [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const { return tables_.transports; }
   [[nodiscard]] control::Progress progress() const;
 
   // Progress::threads: runs `act` in the owner's place, between two steps, if that comes within a microsecond or two.
@@ -165,8 +146,8 @@ class Worker final : public Stepper, public TransferOwner {
   void forget_any();  // those that other workers have taken
 
   // ---- regions ----
-  LocalRegions& locals() { return locals_; }
-  RemoteRegions& remotes() { return remotes_; }
+  LocalRegions& locals() { return tables_.locals; }
+  RemoteRegions& remotes() { return tables_.remotes; }
   RegionRemovals& removals() { return removals_; }
   ScratchMemory& scratch() { return scratch_; }
   void stop_users_of(RegionId id);  // of the memory as the local side
@@ -187,13 +168,12 @@ class Worker final : public Stepper, public TransferOwner {
 
   // For Peer.
   [[nodiscard]] Time now() const { return now_; }
-  Services& services() { return services_; }
-  SliceTable& slices() { return slices_; }
-  RecordPool& records() { return records_; }
-  transport::Transport& transport_at(std::uint16_t index) { return *transports_[index]; }
+  EngineTables& engine() { return engine_; }
+  WorkerTables& tables() { return tables_; }
+  SessionControl& sessions() { return sessions_; }
+  MachineDiscovery& machine() { return machine_; }
   std::uint16_t transport_index(std::string_view name) const;  // kNoTransport when there is none
   static constexpr std::uint16_t kNoTransport = 0xffff;
-  Outbox& outbox() { return outbox_; }
   GpuRates& gpus() { return gpus_; }
   void machine_known();  // the look at it has ended
   Staging& staging() { return staging_; }
@@ -201,10 +181,10 @@ class Worker final : public Stepper, public TransferOwner {
   void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
   void wake_at(std::uint32_t peer, Time time) { timers_.at_latest(peer, time); }
   void ready(std::uint32_t peer) { ready_.add(peer); }  // it has something to post
-  void again() { busy_ = true; }                        // this step left work
+  void again() override { busy_ = true; }
   // Something for the user came. With Progress::caller who waits is told once, at the end of the step, which mostly was
   // made by the one who waits.
-  void notice() { visited_ ? services_.notice() : void(untold_ = true); }
+  void notice() { visited_ ? waiting_.notice() : void(untold_ = true); }
   // ---- TransferOwner ----
   bool wait_for(TransferId after, std::uint32_t slot, bool& failed) override;
   void no_longer_waits(std::uint32_t slot) override;
@@ -241,14 +221,14 @@ class Worker final : public Stepper, public TransferOwner {
   void deliver(std::uint32_t slot, bool& completed);  // `completed`: some for poll() wait there, and nobody was told
   void deliver_to(NamedQueue& queue, std::uint32_t slot) {
     queue.push(slot);
-    services_.runtime.executor.wake_all(queue.told());
+    engine_.runtime.executor.wake_all(queue.told());
   }
   void tell() {
-    if (std::exchange(untold_, false)) services_.notice();
+    if (std::exchange(untold_, false)) waiting_.notice();
   }
   void note_end(Transfer& transfer);
   void note_ends() {  // of transfers whose ends are stored: to who waits for several
-    if (services_.transfers.ends().noted()) services_.runtime.executor.wake_all(services_.transfers.ends().word());
+    if (engine_.transfers.ends().noted()) engine_.runtime.executor.wake_all(engine_.transfers.ends().word());
   }
   void answer_cancels(std::shared_ptr<CancelTicket> ticket, Cancelled::Far far_side);
   void deliver_cancelled(std::uint32_t slot, bool& completed);
@@ -262,7 +242,8 @@ class Worker final : public Stepper, public TransferOwner {
   }
   bool take_submissions();
   // worker_any.cc
-  [[nodiscard]] bool is_home() const { return &services_.worker_of(kNoSlot) == this; }
+  [[nodiscard]] bool is_home() const { return &owner_of(kNoSlot) == this; }
+  [[nodiscard]] Worker& owner_of(std::uint32_t peer_slot) const;
   [[nodiscard]] Worker* elsewhere(TransferId id);  // who has it; null: this worker, or nobody
   bool stop_any(TransferId id, const Status& why, std::shared_ptr<CancelTicket>& ticket);  // false: it is none
   void take_any(std::uint32_t index);
@@ -273,7 +254,7 @@ class Worker final : public Stepper, public TransferOwner {
   void drain_transports();
   bool pump_peers();
   bool run_timers();
-  void on_untaken(std::uint32_t token);  // a slice that post() did not take
+  void on_untaken(std::uint32_t token) override;
   void let_go();
   void end(Peer& peer, const Status& reason);
   void handle(std::uint16_t transport, const transport::Event& event);
@@ -292,8 +273,12 @@ class Worker final : public Stepper, public TransferOwner {
   void add_viewers_of(RegionId id, std::string& names) const;
 
   const std::uint16_t index_;
-  Services& services_;
-  std::vector<std::unique_ptr<transport::Transport>> transports_;
+  EngineTables& engine_;
+  const Workers& all_;
+  Waiting& waiting_;
+  SessionControl& sessions_;
+  MachineDiscovery& machine_;
+  WorkerTables tables_;
   std::unique_ptr<Task> task_;  // kept to the end: a caller's wake() may come later than close()
 
   // Taken for each step where others may come between, which is with Progress::threads: with Progress::caller all who
@@ -319,9 +304,6 @@ class Worker final : public Stepper, public TransferOwner {
   std::mutex untouched_mutex_;       // guards what transports are asked once they are closed
   bool shut_ = false;                // shut() has run: no peer is left, no transport is open
   std::atomic<bool> closed_{false};  // no step any more; written under commands_mutex_, at the end of the last step
-  SliceTable slices_;
-  RecordPool records_;
-  Outbox outbox_;
   std::vector<transport::Event> events_;
 
   mutable std::mutex shape_;  // guards which peers there are, against collect(): taken where that changes
@@ -336,8 +318,6 @@ class Worker final : public Stepper, public TransferOwner {
   transport::PeerIndex next_peer_index_ = 1;
   std::vector<std::vector<LinkRef>> links_;  // by transport, by the transport's link slot
 
-  LocalRegions locals_;
-  RemoteRegions remotes_;
   RegionRemovals removals_;
   ScratchMemory scratch_;
   GpuRates gpus_;

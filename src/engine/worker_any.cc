@@ -8,9 +8,9 @@ namespace fairway::engine {
 
 // In its order of submission. Messages that wait are looked at now, those that come later by MessageReceiver.
 void Worker::take_any(std::uint32_t index) {
-  const AnyReceives::One one = services_.any.find(index);
+  const AnyReceives::One one = engine_.any.find(index);
   const bool late = one.deadline <= now_;
-  if (late && !is_home()) return services_.any.drop(index);  // its home ends it
+  if (late && !is_home()) return engine_.any.drop(index);  // its home ends it
   any_.push(index);
   if (one.taker != AnyReceives::kNobody) return forget_any();
   if (shut_) return end_all_any({ErrorCode::closed, "the engine is closed"});
@@ -23,7 +23,7 @@ void Worker::take_any(std::uint32_t index) {
       });
     transport::RegionTable::Resolved memory;
     const ErrorCode there =
-        services_.regions.resolve(one.into.region, one.into.offset, one.into.length, Access::none, memory);
+        engine_.regions.resolve(one.into.region, one.into.offset, one.into.length, Access::none, memory);
     if (there != ErrorCode::ok)
       any_.take_if(is_it, [this](std::uint32_t slot) {
         end_any(slot, {ErrorCode::cancelled, "the local region was deregistered"});
@@ -33,8 +33,8 @@ void Worker::take_any(std::uint32_t index) {
 }
 
 void Worker::took_any() {
-  for (std::uint32_t i = 0; i < services_.options.workers; ++i)
-    if (Worker& other = services_.worker_of(i); &other != this) other.post([](Worker& there) { there.forget_any(); });
+  for (std::uint32_t i = 0; i < engine_.options.workers; ++i)
+    if (Worker& other = owner_of(i); &other != this) other.post([](Worker& there) { there.forget_any(); });
 }
 
 // Who waited here for its end is told by whoever has it.
@@ -54,12 +54,12 @@ void Worker::forget_any() {
 
 Worker* Worker::elsewhere(TransferId id) {
   const std::uint32_t taker = any_.taker(id);
-  Worker& owner = services_.worker_of(taker != AnyReceives::kNobody ? taker : services_.transfers[id.slot].peer.load());
+  Worker& owner = owner_of(taker != AnyReceives::kNobody ? taker : engine_.transfers[id.slot].peer.load());
   return &owner == this ? nullptr : &owner;
 }
 
 bool Worker::stop_any(TransferId id, const Status& why, std::shared_ptr<CancelTicket>& ticket) {
-  if (!services_.transfers.is_active(id)) return false;
+  if (!engine_.transfers.is_active(id)) return false;
   const auto again = [&](Worker& there) {
     there.post([id, why, ticket = std::move(ticket)](Worker& worker) { worker.stop(id, why, ticket); });
     return true;
@@ -68,19 +68,19 @@ bool Worker::stop_any(TransferId id, const Status& why, std::shared_ptr<CancelTi
   bool ended = false;
   any_.take_if([id](const AnyReceives::One& one) { return one.id == id; },
                [&](std::uint32_t slot) {
-                 services_.transfers[slot].ticket = std::move(ticket);
+                 engine_.transfers[slot].ticket = std::move(ticket);
                  end_any(slot, why);
                  ended = true;
                });
   if (ended) return true;
   // Taken just now; or another thread is still putting there what came before it.
-  const bool somewhere = any_.has(id) || services_.transfers[id.slot].peer.load() == kNoSlot;
+  const bool somewhere = any_.has(id) || engine_.transfers[id.slot].peer.load() == kNoSlot;
   return somewhere && again(*this);
 }
 
 void Worker::end_any(std::uint32_t slot, const Status& status) {
-  Transfer& t = services_.transfers[slot];
-  t.completion = {services_.transfers.id(slot), status.with_effect(Effect::not_applied), 0, 0,
+  Transfer& t = engine_.transfers[slot];
+  t.completion = {engine_.transfers.id(slot), status.with_effect(Effect::not_applied), 0, 0,
                   t.request.options.user_data};
   ended(slot);
   took_any();

@@ -35,7 +35,7 @@ void Worker::run_closed() {
     const auto batch = std::exchange(commands_, {});
     lock.unlock();
     for (const auto& command : batch) command(*this);
-    services_.notice();  // who waits for one of another thread's
+    waiting_.notice();  // who waits for one of another thread's
     lock.lock();
   }
   stepping_.store({}, std::memory_order_relaxed);
@@ -45,13 +45,13 @@ void Worker::run_closed() {
 void Worker::call(const std::function<void(Worker&)>& command) {
   if (stepped_here()) return command(*this);
   std::atomic<std::uint32_t> done{0};
-  Executor& executor = services_.runtime.executor;
+  Executor& executor = engine_.runtime.executor;
   post([&](Worker& worker) {
     command(worker);
     done.store(1, std::memory_order_release);
     executor.wake_all(done);
   });
-  while (done.load(std::memory_order_acquire) == 0) services_.wait(done, 0, kNever);
+  while (done.load(std::memory_order_acquire) == 0) waiting_.wait(done, 0, kNever);
 }
 
 // ---- the owner ----
@@ -79,7 +79,7 @@ void Worker::acknowledge() {
 
 Status Worker::untouched() {
   const std::lock_guard lock(untouched_mutex_);
-  for (const auto& transport : transports_)
+  for (const auto& transport : tables_.transports)
     if (Status status = transport->untouched(); !status) return status;
   return unfenced_;
 }
@@ -103,9 +103,9 @@ void Worker::shut() {
   let_go();
   while (staging_.has_work() && staging_.proceed(now_)) {  // a device finishes its copies within milliseconds
   }
-  for (std::uint16_t i = 0; i < transports_.size(); ++i) {
-    transports_[i]->close();
-    while (const std::size_t count = transports_[i]->poll(events_, now_))
+  for (std::uint16_t i = 0; i < tables_.transports.size(); ++i) {
+    tables_.transports[i]->close();
+    while (const std::size_t count = tables_.transports[i]->poll(events_, now_))
       for (std::size_t e = 0; e < count; ++e) handle(i, events_[e]);
   }
   take_all_submissions();

@@ -50,10 +50,10 @@ std::string Worker::holders_of(RegionId id) {
   };
   for (const TransferId user : removal->users)
     if (const Peer* owner =
-            removals_.has_ended(user, id) ? nullptr : peer_of(services_.transfers[user.slot].request.peer))
+            removals_.has_ended(user, id) ? nullptr : peer_of(engine_.transfers[user.slot].request.peer))
       add("a transfer with " + owner->text());
-  for (std::uint16_t t = 0; t < transports_.size(); ++t)
-    if ((removal->transports >> t & 1) != 0) add("the transport " + std::string(transports_[t]->name()));
+  for (std::uint16_t t = 0; t < tables_.transports.size(); ++t)
+    if ((removal->transports >> t & 1) != 0) add("the transport " + std::string(tables_.transports[t]->name()));
   add_viewers_of(id, names);
   return names;
 }
@@ -83,11 +83,11 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
     why = {ErrorCode::closed, "the engine is closed"};
     return Reach::no;
   }
-  if (!remotes_.has(id)) {
+  if (!tables_.remotes.has(id)) {
     why = {ErrorCode::not_found, "the remote region was released, or its owner deregistered it"};
     return Reach::no;
   }
-  if (reached_by_cpu(remotes_.kind_of(id)) != (gpu == kCpu)) {
+  if (reached_by_cpu(tables_.remotes.kind_of(id)) != (gpu == kCpu)) {
     why = gpu == kCpu ? Status(ErrorCode::invalid_argument,
                                "the region is GPU memory of the peer's, which no CPU reaches: name one of this "
                                "process's GPUs")
@@ -95,20 +95,20 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
                                "the region is host memory of the peer's: kernels reach GPU memory alone");
     return Reach::no;
   }
-  why = services_.options.strict_isolation
+  why = engine_.options.strict_isolation
             ? Status(ErrorCode::unsupported, "EngineOptions::strict_isolation forbids mapping a peer's memory")
             : none_for(gpu);
   const DeviceInitiated way = way_for(gpu);
-  for (std::uint16_t t = 0; t < transports_.size(); ++t) {
-    if (!transport::has(*transports_[t], way)) continue;
+  for (std::uint16_t t = 0; t < tables_.transports.size(); ++t) {
+    if (!transport::has(*tables_.transports[t], way)) continue;
     if (const Reach linked = peer.links().linked_by(t, why); linked != Reach::yes) return linked;
-    const auto handle = remotes_.handle(peer.owner(), id, t);
+    const auto handle = tables_.remotes.handle(peer.owner(), id, t);
     if (!handle) {
       why = handle.status();
       return Reach::no;
     }
     transport::GpuAccess::View view;
-    const Reach reach = transports_[t]->gpu()->view(*handle, gpu, static_cast<transport::Bits>(way), view, why);
+    const Reach reach = tables_.transports[t]->gpu()->view(*handle, gpu, static_cast<transport::Bits>(way), view, why);
     if (reach == Reach::yes) out = keep(view, t, gpu, peer.id(), peer.text());
     return reach;
   }
@@ -123,15 +123,16 @@ transport::Reach Worker::map(RegionId id, int gpu, Mapping& out, Status& why) {
   }
   why = none_for(gpu);
   const DeviceInitiated way = way_for(gpu);
-  for (std::uint16_t t = 0; t < transports_.size(); ++t) {
-    if (!transport::has(*transports_[t], way)) continue;
-    const std::uint64_t handle = locals_.handle(id, t);
+  for (std::uint16_t t = 0; t < tables_.transports.size(); ++t) {
+    if (!transport::has(*tables_.transports[t], way)) continue;
+    const std::uint64_t handle = tables_.locals.handle(id, t);
     if (handle == kNotRegistered) {
-      if (const Status refused = locals_.why_without(id, t); !refused) why = refused;
+      if (const Status refused = tables_.locals.why_without(id, t); !refused) why = refused;
       return Reach::no;
     }
     transport::GpuAccess::View view;
-    const Reach reach = transports_[t]->gpu()->view_own(handle, gpu, static_cast<transport::Bits>(way), view, why);
+    const Reach reach =
+        tables_.transports[t]->gpu()->view_own(handle, gpu, static_cast<transport::Bits>(way), view, why);
     if (reach == Reach::yes) out = keep(view, t, gpu, {}, "this engine");
     return reach;
   }
@@ -149,30 +150,31 @@ Mapping Worker::keep(const transport::GpuAccess::View& view, std::uint16_t trans
   entry.peer = peer;
   entry.name = std::move(name);
   Mapping made = entry.mapping;
-  made.id = services_.mappings.add(std::move(entry));
+  made.id = engine_.mappings.add(std::move(entry));
   return made;
 }
 
 void Worker::unmap(const Mappings::Entry& entry) {
-  transports_[entry.transport]->gpu()->give_back(entry.view);
+  tables_.transports[entry.transport]->gpu()->give_back(entry.view);
   again();  // a removal may be waiting for it
 }
 
 void Worker::mapping_ended(std::uint16_t transport, const transport::Event& event) {
-  const auto entry = services_.mappings.find(index_, transport, event.value);
+  const auto entry = engine_.mappings.find(index_, transport, event.value);
   if (!entry) return;
-  services_.peer_events.push(
+  engine_.peer_events.push(
       {PeerEvent::Kind::mapping_ended, entry->peer, entry->name, {}, 0, event.status, {}, entry->mapping.id});
-  services_.notice();
+  waiting_.notice();
 }
 
 // The peers whose kernels or mappings delay a removal.
 void Worker::add_viewers_of(RegionId id, std::string& names) const {
-  const auto& handles = locals_.handles(id);
+  const auto& handles = tables_.locals.handles(id);
   for (std::uint16_t t = 0; t < handles.size(); ++t) {
-    const bool kernels = transport::has(*transports_[t], DeviceInitiated::address);
-    if ((!kernels && !transport::has(*transports_[t], DeviceInitiated::cpu)) || handles[t] == kNotRegistered) continue;
-    for (const transport::PeerIndex index : transports_[t]->gpu()->holders(handles[t])) {
+    const bool kernels = transport::has(*tables_.transports[t], DeviceInitiated::address);
+    if ((!kernels && !transport::has(*tables_.transports[t], DeviceInitiated::cpu)) || handles[t] == kNotRegistered)
+      continue;
+    for (const transport::PeerIndex index : tables_.transports[t]->gpu()->holders(handles[t])) {
       const auto peer = peer_by_index_.find(index);
       if (!names.empty()) names += ", ";
       if (index == transport::GpuAccess::kThisSide)

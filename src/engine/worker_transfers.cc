@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 #include "engine/worker.h"
 
 // Worker: cancelling transfers, dependents of transfers, and delivery of completions.
@@ -24,7 +24,7 @@ Cancelled::Far far_side_of(Effect failed) {
 TransferId Worker::complete_now(PeerId id, Operation operation, const Extent& extent, const RequestOptions& options,
                                 NamedQueue* queue) {
   if (closed_.load(std::memory_order_relaxed) || has_commands_.load(std::memory_order_acquire) ||
-      !submissions_.none_claimed() || !outbox_.empty() || !finished_.empty() || !removals_.empty())
+      !submissions_.none_claimed() || !tables_.outbox.empty() || !finished_.empty() || !removals_.empty())
     return {};
   Peer* const peer = peer_of(id);
   if (peer == nullptr) return {};
@@ -35,8 +35,8 @@ TransferId Worker::complete_now(PeerId id, Operation operation, const Extent& ex
   if (queue != nullptr) {
     deliver_to(*queue, done.slot);
   } else if (to_poll) {
-    (void)services_.completions.push(std::uint32_t{done.slot});
-    services_.completed();
+    (void)engine_.completions.push(std::uint32_t{done.slot});
+    waiting_.completed();
   }
   return done;
 }
@@ -46,12 +46,13 @@ bool Worker::start_now(std::uint32_t slot) {
   if (closed_.load(std::memory_order_relaxed) || has_commands_.load(std::memory_order_acquire) ||
       !submissions_.none_claimed() || !removals_.empty())
     return false;
-  Transfer& t = services_.transfers[slot];
+  Transfer& t = engine_.transfers[slot];
   Peer* const peer = peer_of(t.request.peer);
-  if (peer == nullptr || (is_message(t.request.operation) && !outbox_.empty()) || !peer->transfers().may_start_now(t))
+  if (peer == nullptr || (is_message(t.request.operation) && !tables_.outbox.empty()) ||
+      !peer->transfers().may_start_now(t))
     return false;
   t.timed = started_now_++ % kTimed == 0;
-  t.submitted = t.timed ? services_.runtime.clock.now() : now_;
+  t.submitted = t.timed ? engine_.runtime.clock.now() : now_;
   const bool alone = finished_.empty();
   peer->transfers().start_now(slot);
   // It may be over: then its caller finds it so, unless its record waits for a step. A callback runs in a step.
@@ -60,12 +61,12 @@ bool Worker::start_now(std::uint32_t slot) {
     finished_.clear();
     bool completed = false;
     deliver(slot, completed);
-    if (completed) services_.completed();
+    if (completed) waiting_.completed();
     note_ends();
     tell();
     slot = kNoSlot;
   }
-  if (!finished_.empty() || !outbox_.empty() || peer->transfers().has_work() ||
+  if (!finished_.empty() || !tables_.outbox.empty() || peer->transfers().has_work() ||
       (slot != kNoSlot && t.deadline != kNever)) {
     queued_.store(true, std::memory_order_relaxed);
     wake();
@@ -77,35 +78,35 @@ void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket
   take_all_submissions();  // the one to stop may be among them, or behind one that another thread is still putting
                            // there
   if (stop_any(id, why, ticket)) return;
-  Peer* owner = services_.transfers.is_active(id) ? peer(services_.transfers[id.slot].peer) : nullptr;
+  Peer* owner = engine_.transfers.is_active(id) ? peer(engine_.transfers[id.slot].peer) : nullptr;
   if (owner == nullptr) {
     if (ticket != nullptr) {
       ticket->result = {true, {}, far_side_of_ended(id)};
       ticket->word.store(1, std::memory_order_release);
-      services_.runtime.executor.wake_all(ticket->word);
+      engine_.runtime.executor.wake_all(ticket->word);
     }
     return;
   }
   if (ticket != nullptr) {
-    ticket->next = std::move(services_.transfers[id.slot].ticket);
-    services_.transfers[id.slot].ticket = std::move(ticket);
+    ticket->next = std::move(engine_.transfers[id.slot].ticket);
+    engine_.transfers[id.slot].ticket = std::move(ticket);
   }
-  if (services_.transfers[id.slot].phase == Phase::submitted) {
-    services_.transfers[id.slot].status = why;  // take_submissions() stops it
+  if (engine_.transfers[id.slot].phase == Phase::submitted) {
+    engine_.transfers[id.slot].status = why;  // take_submissions() stops it
     return;
   }
   if (owner->transfers().stop(id.slot, why))
-    answer_cancels(std::move(services_.transfers[id.slot].ticket), Cancelled::Far::all);
+    answer_cancels(std::move(engine_.transfers[id.slot].ticket), Cancelled::Far::all);
 }
 
 // What its completion says, which another thread may be collecting: then nothing.
 Cancelled::Far Worker::far_side_of_ended(TransferId id) const {
   const auto waits = [&] {
-    const Stage stage = services_.transfers.stage(id);
+    const Stage stage = engine_.transfers.stage(id);
     return stage == Stage::done || stage == Stage::done_to_poll;
   };
   if (!waits()) return Cancelled::Far::unknown;
-  const Transfer& transfer = services_.transfers[id.slot];
+  const Transfer& transfer = engine_.transfers[id.slot];
   if (!transfer.failures.has(id.generation)) return Cancelled::Far::all;
   const Effect effect = transfer.effect.load(std::memory_order_acquire);
   return waits() ? far_side_of(effect) : Cancelled::Far::unknown;  // it may be a later one's
@@ -118,41 +119,40 @@ Cancelled::Far Worker::far_side_of_ended(TransferId id) const {
     ticket->result.fenced = true;
     ticket->result.far_side = far_side;
     ticket->word.store(1, std::memory_order_release);
-    services_.runtime.executor.wake_all(ticket->word);
+    engine_.runtime.executor.wake_all(ticket->word);
     ticket = std::move(next);
   }
 }
 
 void Worker::force_stop(TransferId id) {
-  if (!services_.transfers.is_active(id)) return;
+  if (!engine_.transfers.is_active(id)) return;
   if (Worker* const other = elsewhere(id)) return other->post([id](Worker& there) { there.force_stop(id); });
-  if (Peer* owner = peer(services_.transfers[id.slot].peer)) owner->transfers().force_stop(id.slot);
+  if (Peer* owner = peer(engine_.transfers[id.slot].peer)) owner->transfers().force_stop(id.slot);
 }
 
 void Worker::when_ended(TransferId id, std::function<void(bool ok)> answer) {
-  if (id.slot >= services_.transfers.capacity()) return answer(true);  // it completed with ok within its call
-  if (Worker* const other = services_.transfers.is_active(id) ? elsewhere(id) : nullptr)
+  if (id.slot >= engine_.transfers.capacity()) return answer(true);  // it completed with ok within its call
+  if (Worker* const other = engine_.transfers.is_active(id) ? elsewhere(id) : nullptr)
     return other->post([id, answer = std::move(answer)](Worker& there) { there.when_ended(id, answer); });
   if (any_.has(id)) return void(foreign_.emplace_back(id, std::move(answer)));
-  if (services_.transfers.is_active(id) && services_.transfers[id.slot].phase != Phase::done)
+  if (engine_.transfers.is_active(id) && engine_.transfers[id.slot].phase != Phase::done)
     foreign_.emplace_back(id, std::move(answer));
   else
-    answer(!services_.transfers[id.slot].failures.has(id.generation));
+    answer(!engine_.transfers[id.slot].failures.has(id.generation));
 }
 
 bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
-  if (after.slot >= services_.transfers.capacity()) return false;
-  Transfer& first = services_.transfers[after.slot];
-  if (services_.transfers.is_active(after)) {
-    Worker& owner = services_.worker_of(first.peer);
+  if (after.slot >= engine_.transfers.capacity()) return false;
+  Transfer& first = engine_.transfers[after.slot];
+  if (engine_.transfers.is_active(after)) {
+    Worker& owner = owner_of(first.peer);
     if (&owner != this || any_.has(after)) {  // ask the other worker, which always answers
-      const TransferId id = services_.transfers.id(slot);
+      const TransferId id = engine_.transfers.id(slot);
       owner.post([this, after, slot, id](Worker& other) {
         const auto answer = [this, slot, id](bool ok) {
           post([slot, id, ok](Worker& self) {
-            if (!self.services_.transfers.is_active(id)) return;
-            if (Peer* peer = self.peer(self.services_.transfers[slot].peer))
-              peer->transfers().dependency_ended(slot, ok);
+            if (!self.engine_.transfers.is_active(id)) return;
+            if (Peer* peer = self.peer(self.engine_.transfers[slot].peer)) peer->transfers().dependency_ended(slot, ok);
           });
         };
         other.when_ended(after, answer);
@@ -160,7 +160,7 @@ bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
       return true;
     }
     if (first.phase != Phase::done) {
-      services_.transfers[slot].next_dependent = first.first_dependent;
+      engine_.transfers[slot].next_dependent = first.first_dependent;
       first.first_dependent = slot;
       return true;
     }
@@ -170,8 +170,8 @@ bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
 }
 
 void Worker::ended(std::uint32_t slot) {
-  note_end(services_.transfers[slot]);
-  services_.transfers[slot].phase = Phase::done;
+  note_end(engine_.transfers[slot]);
+  engine_.transfers[slot].phase = Phase::done;
   finished_.push_back(slot);
 }
 
@@ -198,7 +198,7 @@ void Worker::note_end(Transfer& transfer) {
   past.place = transfer.place;
   past.far_place = transfer.far_place;
   history_next_ = (history_next_ + 1) % History::kSize;
-  for (std::uint32_t slot = transfer.first_dependent; slot != kNoSlot; slot = services_.transfers[slot].next_dependent)
+  for (std::uint32_t slot = transfer.first_dependent; slot != kNoSlot; slot = engine_.transfers[slot].next_dependent)
     released_.emplace_back(slot, ok);
   transfer.first_dependent = kNoSlot;
   for (std::size_t i = 0; i < foreign_.size();) {
@@ -214,19 +214,19 @@ void Worker::note_end(Transfer& transfer) {
   releasing_ = true;
   for (std::size_t i = 0; i < released_.size(); ++i) {
     const auto [slot, first_ok] = released_[i];
-    if (Peer* owner = peer(services_.transfers[slot].peer)) owner->transfers().dependency_ended(slot, first_ok);
+    if (Peer* owner = peer(engine_.transfers[slot].peer)) owner->transfers().dependency_ended(slot, first_ok);
   }
   released_.clear();
   releasing_ = false;
 }
 
 void Worker::no_longer_waits(std::uint32_t slot) {
-  const TransferId first = services_.transfers[slot].request.options.after;
-  if (!services_.transfers.is_active(first) || any_.has(first)) return;
-  if (&services_.worker_of(services_.transfers[first.slot].peer) != this) return;  // its answer will be ignored
-  std::uint32_t* link = &services_.transfers[first.slot].first_dependent;
-  while (*link != kNoSlot && *link != slot) link = &services_.transfers[*link].next_dependent;
-  if (*link == slot) *link = services_.transfers[slot].next_dependent;
+  const TransferId first = engine_.transfers[slot].request.options.after;
+  if (!engine_.transfers.is_active(first) || any_.has(first)) return;
+  if (&owner_of(engine_.transfers[first.slot].peer) != this) return;  // its answer will be ignored
+  std::uint32_t* link = &engine_.transfers[first.slot].first_dependent;
+  while (*link != kNoSlot && *link != slot) link = &engine_.transfers[*link].next_dependent;
+  if (*link == slot) *link = engine_.transfers[slot].next_dependent;
 }
 
 // Last in a step, when no loop over engine state is active, since callbacks may call the engine.
@@ -235,13 +235,13 @@ void Worker::no_longer_waits(std::uint32_t slot) {
   bool completed = false;
   for (const std::uint32_t slot : delivering_) deliver(slot, completed);
   delivering_.clear();
-  if (completed) services_.completed();
+  if (completed) waiting_.completed();
   note_ends();
 }
 
 // Who cancels finds the completion when cancel() returns. Only a callback comes after that: it may wait for them.
 [[gnu::noinline]] void Worker::deliver_cancelled(std::uint32_t slot, bool& completed) {
-  Transfer& transfer = services_.transfers[slot];
+  Transfer& transfer = engine_.transfers[slot];
   auto ticket = std::move(transfer.ticket);
   const Status& status = transfer.completion.status;
   const auto far_side = status.is_ok() ? Cancelled::Far::all : far_side_of(status.effect());
@@ -251,42 +251,42 @@ void Worker::no_longer_waits(std::uint32_t slot) {
 }
 
 void Worker::deliver(std::uint32_t slot, bool& completed) {
-  Transfer& transfer = services_.transfers[slot];
+  Transfer& transfer = engine_.transfers[slot];
   if (transfer.ticket != nullptr) return deliver_cancelled(slot, completed);
   const RequestOptions& options = transfer.request.options;
   if (options.deliver == Deliver::to_callback) {
     const Completion completion = std::move(transfer.completion);
     const CompletionCallback callback = options.callback;
     void* user_data = options.user_data;
-    services_.transfers.publish(slot, Stage::done);
-    (void)services_.transfers.claim(completion.id, Stage::done);
-    services_.transfers.release(slot);
-    if (std::exchange(completed, false)) services_.completed();
+    engine_.transfers.publish(slot, Stage::done);
+    (void)engine_.transfers.claim(completion.id, Stage::done);
+    engine_.transfers.release(slot);
+    if (std::exchange(completed, false)) waiting_.completed();
     tell();
     callback(completion, user_data);
     return;
   }
   if (transfer.queue != nullptr) {
-    services_.transfers.publish(slot, Stage::done_to_poll);
+    engine_.transfers.publish(slot, Stage::done_to_poll);
     return deliver_to(*transfer.queue, slot);
   }
   const bool to_poll = options.deliver == Deliver::to_poll;
-  if (Completion* const place = to_poll ? services_.completions.place() : nullptr) {
+  if (Completion* const place = to_poll ? engine_.completions.place() : nullptr) {
     *place = std::move(transfer.completion);
-    return services_.transfers.collected(slot);
+    return engine_.transfers.collected(slot);
   }
   if (to_poll) {
-    services_.transfers.publish(slot, Stage::done_to_poll);
-    (void)services_.completions.push(std::uint32_t{slot});
+    engine_.transfers.publish(slot, Stage::done_to_poll);
+    (void)engine_.completions.push(std::uint32_t{slot});
     completed = true;
   } else {
-    services_.transfers.publish(slot, Stage::done, std::memory_order_seq_cst);
-    services_.runtime.executor.wake_all(transfer.word);
+    engine_.transfers.publish(slot, Stage::done, std::memory_order_seq_cst);
+    engine_.runtime.executor.wake_all(transfer.word);
   }
 }
 
 std::optional<History> Worker::in_flight(TransferId id) {
-  if (!services_.transfers.is_active(id) || elsewhere(id) != nullptr) return std::nullopt;
+  if (!engine_.transfers.is_active(id) || elsewhere(id) != nullptr) return std::nullopt;
   if (const auto waiting = any_.look(id)) {  // another worker may take it just now: nothing of the transfer is read
     History history;
     history.id = id;
@@ -296,7 +296,7 @@ std::optional<History> Worker::in_flight(TransferId id) {
     history.ended = std::max(now_, waiting->submitted);
     return history;
   }
-  Transfer& t = services_.transfers[id.slot];
+  Transfer& t = engine_.transfers[id.slot];
   if (peer_of(t.request.peer) == nullptr) return std::nullopt;
   return History{id,
                  t.request.operation,
@@ -324,7 +324,7 @@ void Worker::collect(Metrics& out) const {
     const std::lock_guard lock(shape_);
     for (const std::uint32_t slot : live_) peers_[slot]->collect(out);
   }
-  for (const auto& transport : transports_) {
+  for (const auto& transport : tables_.transports) {
     const auto same = std::find_if(out.transports.begin(), out.transports.end(),
                                    [&](const TransportMetrics& known) { return known.name == transport->name(); });
     TransportMetrics& all = same != out.transports.end()
@@ -342,7 +342,7 @@ const GoneLinks* Worker::links_of_gone(PeerId id) const {
 }
 
 std::optional<History> Worker::history(TransferId id) const {
-  if (const auto* past = services_.transfers.past_at_once(id, index_))
+  if (const auto* past = engine_.transfers.past_at_once(id, index_))
     return History{id,
                    past->operation,
                    past->peer,

@@ -5,23 +5,23 @@
 
 namespace fairway::engine {
 
-Status Workers::open(Services& services, const TransportFactory& factory, Signal& signal) {
-  const EngineOptions& options = services.options;
-  completions_ = &services.completions;
+Status Workers::open(const TransportFactory& factory, Waiting& waiting, SessionControl& sessions,
+                     MachineDiscovery& machine) {
+  const EngineOptions& options = tables_.options;
   for (std::uint16_t i = 0; i < options.workers; ++i) {
-    auto transports = factory(services.regions, services.runtime);
+    auto transports = factory(tables_.regions, tables_.runtime);
     if (!transports) return transports.status();
     if (transports->size() > kMaxTransports)
       return {ErrorCode::invalid_argument,
               std::to_string(transports->size()) +
                   " transports are in use, at most 64 can be: name fewer in EngineOptions::transports or providers"};
-    auto worker = std::make_unique<Worker>(i, services, std::move(*transports));
+    auto worker = std::make_unique<Worker>(i, tables_, *this, waiting, sessions, machine, std::move(*transports));
     TaskOptions task_options;
     task_options.name = "fairway-" + std::to_string(i);
     task_options.spin_ns = static_cast<Time>(std::chrono::nanoseconds(options.spin).count());
     task_options.caller_steps = options.progress == Progress::caller;
-    task_options.signal = &signal;
-    auto started = services.runtime.executor.start(task_options, *worker);
+    task_options.signal = &waiting.signal();
+    auto started = tables_.runtime.executor.start(task_options, *worker);
     if (!started) return started.status();
     Task& task = **started;
     worker->set_task(std::move(started).value());
@@ -37,7 +37,7 @@ Status Workers::open(Services& services, const TransportFactory& factory, Signal
 }
 
 Status Workers::with_peer(PeerId id, const std::function<void(Worker&, Peer&)>& command) const {
-  if (!peers_.is_usable(id)) return peers_.why_not(id);
+  if (!tables_.peers.is_usable(id)) return tables_.peers.why_not(id);
   bool found = false;
   owner_of(id.slot).call([&](Worker& worker) {
     if (Peer* peer = worker.peer_of(id)) {
@@ -45,7 +45,7 @@ Status Workers::with_peer(PeerId id, const std::function<void(Worker&, Peer&)>& 
       command(worker, *peer);
     }
   });
-  return found ? Status() : peers_.why_not(id);
+  return found ? Status() : tables_.peers.why_not(id);
 }
 
 void Workers::call_all(const std::function<void(Worker&)>& command) const {
@@ -77,9 +77,9 @@ Time Workers::step(Time now) {
 }
 
 Time Workers::step_for(std::span<Completion> room, std::size_t& filled, Time now) {
-  completions_->offer(room);
+  tables_.completions.offer(room);
   const Time next = step(now);
-  filled = completions_->filled();
+  filled = tables_.completions.filled();
   return next;
 }
 

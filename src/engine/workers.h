@@ -17,10 +17,10 @@ namespace fairway::engine {
 // after that any thread may call everything but the calls that end them.
 class Workers final : public CallerStepped {
  public:
-  explicit Workers(const PeerTable& peers) : peers_(peers) {}
+  explicit Workers(EngineTables& tables) : tables_(tables) {}  // which outlive it
 
   // Each with its own transports by `factory`. Of those that it made before an error close() lets go.
-  Status open(Services& services, const TransportFactory& factory, Signal& signal);
+  Status open(const TransportFactory& factory, Waiting& waiting, SessionControl& sessions, MachineDiscovery& machine);
 
   [[nodiscard]] std::size_t count() const { return workers_.size(); }
   [[nodiscard]] Worker& operator[](std::size_t index) const { return *workers_[index]; }
@@ -52,11 +52,13 @@ class Workers final : public CallerStepped {
   [[nodiscard]] Status untouched() const;  // afterwards, any thread: not_fenced, and by what
   void end_tasks();                        // no thread steps them any more
   [[nodiscard]] bool stepped_here() const override;
+  [[nodiscard]] bool any_left() const override {
+    return !tables_.completions.empty() || !tables_.notifications.empty() || !tables_.peer_events.empty();
+  }
   void destroy() { workers_.clear(); }
 
  private:
-  const PeerTable& peers_;
-  CompletionQueue* completions_ = nullptr;  // from open() on
+  EngineTables& tables_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

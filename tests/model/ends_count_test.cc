@@ -1,4 +1,4 @@
-#include "engine/transfers/completions.h"
+#include "engine/tables/completions.h"
 #include "model/mutants.h"
 
 namespace fairway::model {

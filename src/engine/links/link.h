@@ -10,7 +10,7 @@
 #include "core/counters.h"
 #include "core/time.h"
 #include "engine/expectation.h"
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 #include "transport/transport.h"
 
 namespace fairway::engine {

@@ -23,18 +23,18 @@ void LinkSet::connect(std::span<const std::string> names, transport::Role role, 
   role_ = role;
   scratch_there_ = scratch;
   offset_there_ = offset;
-  for (std::uint16_t i = 0; i < parts_.transports.size(); ++i) {
-    const std::string name(parts_.transports[i]->name());
+  for (std::uint16_t i = 0; i < peer_.transports().size(); ++i) {
+    const std::string name(peer_.transports()[i]->name());
     if (std::find(names.begin(), names.end(), name) == names.end())
       refused(name + ": the peer does not have it");
     else
       connecting_.push_back(i);
   }
   for (const std::uint16_t i : std::vector(connecting_))  // all are listed first, since one may fail at once
-    if (const Status status = parts_.transports[i]->connect(parts_.owner.index, role); !status)
+    if (const Status status = peer_.transports()[i]->connect(peer_.owner().index, role); !status)
       on_connect_failed(i, status);
   for (const std::string& name : names)
-    if (std::none_of(parts_.transports.begin(), parts_.transports.end(),
+    if (std::none_of(peer_.transports().begin(), peer_.transports().end(),
                      [&](const auto& transport) { return transport->name() == name; }))
       refused(name + ": this engine does not have it");
   no_link_since_ = since_now();
@@ -44,7 +44,7 @@ void LinkSet::connect(std::span<const std::string> names, transport::Role role, 
 
 void LinkSet::on_connect_failed(std::uint16_t transport, const Status& reason) {
   std::erase(connecting_, transport);
-  refused(std::string(parts_.transports[transport]->name()) + ": " + reason.message());
+  refused(std::string(peer_.transports()[transport]->name()) + ": " + reason.message());
   settle();
 }
 
@@ -64,6 +64,17 @@ bool LinkSet::any_up() const {
 bool LinkSet::awaits_ends() const {
   return std::any_of(links_.begin(), links_.end(),
                      [](const Link& link) { return link.is_up() && link.in_flight > link.waits_for_streams; });
+}
+
+bool LinkSet::take_messages_directly() const {
+  bool any = false;
+  for (const Link& link : links_) {
+    if (link.state != LinkState::ready) continue;
+    const transport::Capabilities& c = *link.capabilities;
+    if (!c.ordered || !link.has(transport::Op::write_immediate) || c.needs_keys || !c.visible_when_done) return false;
+    any = true;
+  }
+  return any;
 }
 
 void LinkSet::collect(PeerId peer, std::vector<LinkMetrics>& out) const {
@@ -89,10 +100,10 @@ void LinkSet::on_link_up(std::uint16_t transport, const transport::Event& event)
   const std::uint8_t index = link_index(transport, event.link);
   if (index == kMaxLinks) {
     refusals_.push_back("more than " + std::to_string(kMaxLinks) + " links");
-    return parts_.transports[transport]->fence(event.link);
+    return peer_.transports()[transport]->fence(event.link);
   }
   Link& link = links_[index];
-  const transport::Device& device = parts_.transports[transport]->devices()[event.device];
+  const transport::Device& device = peer_.transports()[transport]->devices()[event.device];
   link.id = event.link;
   link.device = event.device;
   link.way = device.moved_by == transport::MovedBy::sockets ? static_cast<std::uint16_t>(event.device + 1) : 0;
@@ -100,7 +111,7 @@ void LinkSet::on_link_up(std::uint16_t transport, const transport::Event& event)
   link.name = event.value;
   {
     const std::lock_guard lock(shape_);
-    link.text = std::string(parts_.transports[transport]->name()) + "/" + device.name + "/" + std::to_string(index);
+    link.text = std::string(peer_.transports()[transport]->name()) + "/" + device.name + "/" + std::to_string(index);
   }
   if (link.careful) {
     const std::uint64_t most = link.careful->max_slice_bytes;
@@ -120,13 +131,13 @@ void LinkSet::on_link_up(std::uint16_t transport, const transport::Event& event)
   link.retry_at = kNever;
   link.retry_reason = {};
   owner_.link_up(index);
-  const std::pair key(std::string(parts_.transports[transport]->name()), link.name);
+  const std::pair key(std::string(peer_.transports()[transport]->name()), link.name);
   link.state = LinkState::proving;
   if (std::erase(closed_early_, key) > 0) {
     link.closed_there = true;
     return close(index, {ErrorCode::link_failed, "the peer closed it at once"});
   }
-  if (parts_.prove)
+  if (prove_)
     begin_proof(index);
   else
     set_ready(link);
@@ -163,7 +174,7 @@ void LinkSet::close(std::uint8_t index, const Status& reason) {
   const bool was_ready = link.state == LinkState::ready;
   link.state = LinkState::closing;
   link.closing_since = since_now();
-  if (was_ready && is_over(link.ready_since, parts_.bound)) link.backoff = 0;
+  if (was_ready && is_over(link.ready_since, bound_)) link.backoff = 0;
   link.down_reason = reason;
   link.proof_since = kNever;
   ++link.failures;
@@ -172,7 +183,7 @@ void LinkSet::close(std::uint8_t index, const Status& reason) {
     no_link_since_ = since_now();  // a link whose proof fails does not count
   owner_.link_lost(link, was_ready);
   peer_.wake_at(peer_.now());
-  parts_.transports[link.transport]->fence(link.id);
+  peer_.transports()[link.transport]->fence(link.id);
 }
 
 void LinkSet::on_fenced(std::uint8_t index, const transport::Event& event) {
@@ -182,23 +193,23 @@ void LinkSet::on_fenced(std::uint8_t index, const transport::Event& event) {
   // what was on its way ends as unknown.
   if (!event.status) return peer_.end_session(event.status.with_peer(peer_.text()).with_link(link.text));
   link.closed_here = true;
-  if (!peer_.is_down()) owner_.tell({std::string(parts_.transports[link.transport]->name()), link.name, event.value});
+  if (!peer_.is_down()) owner_.tell({std::string(peer_.transports()[link.transport]->name()), link.name, event.value});
   release(index);
 }
 
 void LinkSet::on_link_closed(const LinkClosed& message) {
   for (std::uint8_t i = 0; i < links_.size(); ++i) {
     Link& link = links_[i];
-    if (link.name != message.name || parts_.transports[link.transport]->name() != message.transport) continue;
+    if (link.name != message.name || peer_.transports()[link.transport]->name() != message.transport) continue;
     if (link.closed_there || link.state == LinkState::closed) return peer_.violation("the end of a link's epoch twice");
     link.closed_there = true;
     link.immediates_there = message.immediates;
     close(i, {ErrorCode::link_failed, "the peer lost it"});
     return release(i);
   }
-  for (const auto& transport : parts_.transports) {
+  for (const auto& transport : peer_.transports()) {
     auto* const made = dynamic_cast<transport::ConnectsByItself*>(transport.get());
-    if (made != nullptr && transport->name() == message.transport && made->forgo(parts_.owner.index, message.name))
+    if (made != nullptr && transport->name() == message.transport && made->forgo(peer_.owner().index, message.name))
       return owner_.tell({message.transport, message.name, 0});
   }
   if (closed_early_.size() >= kMaxClosedEarly) return peer_.violation("the ends of too many unknown links");
@@ -223,7 +234,7 @@ void LinkSet::release(std::uint8_t index) {
 // Several attempts fit into the time that transfers wait for a link. A link that broke again within the bound keeps its
 // backoff: it may fail again at once, and each proof costs both sides.
 void LinkSet::plan_retry(Link& link) {
-  const Time last = std::clamp(parts_.bound / 8, kFirstBackoff, kLastBackoff);
+  const Time last = std::clamp(bound_ / 8, kFirstBackoff, kLastBackoff);
   link.backoff = std::clamp(link.backoff * 2, kFirstBackoff, last);
   link.retry_at = after(peer_.now(), link.backoff);
 }
@@ -237,23 +248,22 @@ std::optional<Time> LinkSet::run_timers(Time now) {
     if (link.echo_owed) next = std::min(next, after(now, kMillisecond));
     if (link.state == LinkState::closed && link.retry_at <= now) {
       plan_retry(link);  // in case this attempt fails
-      parts_.transports[link.transport]->reconnect(link.id);
+      peer_.transports()[link.transport]->reconnect(link.id);
     }
     if (link.state == LinkState::closed) next = std::min(next, link.retry_at);
     if (link.state == LinkState::proving) {
-      if (is_over(link.proof_since, parts_.bound))
+      if (is_over(link.proof_since, bound_))
         close(i, {ErrorCode::link_failed, "the proof did not come back in time"});
       else if (link.proof_step == 2 && link.proof_again <= now)
         link.proof_step = 1;
       if (link.state == LinkState::proving && link.in_flight == 0 && link.proof_step < 2) continue_proof(i);
       if (link.proof_step < 2)
         next = std::min(next, after(now, kMillisecond));  // its slice may have found the queue full
-      next =
-          std::min({next, look_at(link.proof_since, parts_.bound), link.proof_step == 2 ? link.proof_again : kNever});
+      next = std::min({next, look_at(link.proof_since, bound_), link.proof_step == 2 ? link.proof_again : kNever});
     }
     if (link.is_up() && link.in_flight > link.waits_for_streams) next = std::min(next, watch_progress(i));
     if (link.state == LinkState::closing) {
-      if (is_over(link.closing_since, 2 * parts_.bound) && link.closed_here) {
+      if (is_over(link.closing_since, 2 * bound_) && link.closed_here) {
         // By control the peer is alive, but it does not report that its end is closed: what was applied is unknown.
         peer_.end_session(
             Status(ErrorCode::protocol_error, "the peer did not close its end of a broken link in time: " + link.text +
@@ -262,7 +272,7 @@ std::optional<Time> LinkSet::run_timers(Time now) {
                 .with_link(link.text));
         return std::nullopt;
       }
-      next = std::min(next, std::max(look_at(link.closing_since, 2 * parts_.bound), now + kMillisecond));
+      next = std::min(next, std::max(look_at(link.closing_since, 2 * bound_), now + kMillisecond));
     }
   }
   return next;
@@ -274,7 +284,7 @@ std::string LinkSet::why_no_link() const {
   for (const Link& link : links_) add(link.text + ": " + link.why_down());
   for (const std::string& refusal : refusals_) add(refusal);
   for (const std::uint16_t transport : connecting_)
-    add(std::string(parts_.transports[transport]->name()) + ": still connecting after EngineOptions::peer_timeout");
+    add(std::string(peer_.transports()[transport]->name()) + ": still connecting after EngineOptions::peer_timeout");
   return reasons;
 }
 
@@ -285,7 +295,7 @@ transport::Reach LinkSet::linked_by(std::uint16_t transport, Status& why_no) con
   for (const Link& link : links_)
     if (link.transport == transport)
       return link.state == LinkState::ready ? transport::Reach::yes : transport::Reach::opening;
-  const std::string name(parts_.transports[transport]->name());
+  const std::string name(peer_.transports()[transport]->name());
   why_no = {ErrorCode::unsupported, "no link by " + name + " to its owner"};
   for (const std::string& refusal : refusals_)
     if (refusal.starts_with(name + ":")) why_no = {ErrorCode::unsupported, "no link to its owner by " + refusal};
@@ -311,7 +321,7 @@ void LinkSet::entered(Link& link, bool waits_for_stream) {
     ++link.waits_for_streams;
   } else if (link.in_flight == link.waits_for_streams) {
     link.last_progress = since_now();
-    peer_.wake_at(after(peer_.now(), parts_.bound / kLooks));
+    peer_.wake_at(after(peer_.now(), bound_ / kLooks));
   }
   ++link.in_flight;
   ++out_;
@@ -337,22 +347,22 @@ void LinkSet::forgive_stalls() {
 
 Time LinkSet::watch_progress(std::uint8_t index) {
   Link& link = links_[index];
-  auto* const tells = dynamic_cast<transport::TellsProgress*>(parts_.transports[link.transport].get());
-  const Time look = parts_.bound / kLooks;
+  auto* const tells = dynamic_cast<transport::TellsProgress*>(peer_.transports()[link.transport].get());
+  const Time look = bound_ / kLooks;
   if (tells != nullptr && is_over(link.last_progress, look)) {
     const std::uint64_t moved = tells->moved(link.id);
     if (moved != std::exchange(link.moved, moved)) link.last_progress = since_now();
     if (link.stalled && moved >= kAtWork) works(link);
   }
   const bool known = tells != nullptr && is_over(link.last_progress, kKnown) && !tells->why_stalled(link.id).empty();
-  if (known || is_over(link.last_progress, parts_.bound))
+  if (known || is_over(link.last_progress, bound_))
     close_stalled(index);
   else if (tells == nullptr && forgets_a_slice(index))
     close(index, {ErrorCode::link_failed,
                   "a slice did not complete within four times the peer timeout, though "
                   "later ones did"});
   if (!link.is_up()) return kNever;
-  const Time end = look_at(link.last_progress, parts_.bound);
+  const Time end = look_at(link.last_progress, bound_);
   return tells == nullptr ? end : std::min(end, after(peer_.now(), look));
 }
 
@@ -361,7 +371,7 @@ Time LinkSet::watch_progress(std::uint8_t index) {
 void LinkSet::close_stalled(std::uint8_t index) {
   Link& link = links_[index];
   std::string why = "no slice completed within the peer timeout";
-  if (auto* const tells = dynamic_cast<transport::TellsProgress*>(parts_.transports[link.transport].get())) {
+  if (auto* const tells = dynamic_cast<transport::TellsProgress*>(peer_.transports()[link.transport].get())) {
     why = "no byte has moved within the peer timeout";
     if (const std::string cause = tells->why_stalled(link.id); !cause.empty()) why = cause;
   } else if (link.capabilities->max_slice_bytes > kCareful) {
@@ -377,11 +387,11 @@ void LinkSet::close_stalled(std::uint8_t index) {
 bool LinkSet::forgets_a_slice(std::uint8_t index) {
   Link& link = links_[index];
   if (link.look_at > peer_.now()) return false;
-  link.look_at = after(peer_.now(), parts_.bound);
-  return parts_.slices.any_of(peer_.id().slot, [&](const SliceEntry& entry) {
+  link.look_at = after(peer_.now(), bound_);
+  return peer_.slices().any_of(peer_.id().slot, [&](const SliceEntry& entry) {
     if (entry.use == SliceUse::request || entry.link != index || entry.parked || entry.retry) return false;
     if (entry.use == SliceUse::data && peer_.transfer(entry.owner).request.options.start_after != nullptr) return false;
-    return entry.posted < link.newest_done && is_over(entry.posted, kBoundsOfASlice * parts_.bound);
+    return entry.posted < link.newest_done && is_over(entry.posted, kBoundsOfASlice * bound_);
   });
 }
 

@@ -17,10 +17,10 @@
 #include "engine/control_message.h"
 #include "engine/links/link.h"
 #include "engine/links/proof.h"
-#include "engine/links/slices.h"
-#include "engine/messages/record.h"
-#include "engine/peer_context.h"
-#include "engine/regions.h"
+#include "engine/tables/peer_context.h"
+#include "engine/tables/record.h"
+#include "engine/tables/regions.h"
+#include "engine/tables/slices.h"
 #include "transport/gpu_access.h"
 
 namespace fairway::engine {
@@ -79,6 +79,7 @@ class LinkOwner {
   virtual void link_lost(Link& link, bool was_ready) = 0;            // it takes nothing more
   virtual void epoch_closed(std::uint8_t link, bool both_ends) = 0;  // its slices may move, see below
   virtual void no_link(const std::string& reasons) = 0;              // every transport's attempt ended without one
+  virtual void link_slow(const Link& link, std::string detail) = 0;  // it does not keep the rate that is expected
   virtual void tell(const LinkClosed& message) = 0;                  // the peer, by control
 
  protected:
@@ -95,20 +96,17 @@ class LinkOwner {
 //   proof.cc     proofs
 class LinkSet {
  public:
-  struct Parts {
-    std::span<const std::unique_ptr<transport::Transport>> transports;
-    LocalRegions& locals;
-    RemoteRegions& remotes;
-    ScratchMemory& scratch;
-    SliceTable& slices;
-    Rng& rng;
-    const RegionOwner& owner;  // the peer
-    PeerClock peer_clock;      // the clock against which `bound` is measured
-    Time bound = 0;            // EngineOptions::peer_timeout
-    bool prove = true;         // EngineOptions::prove_paths
-  };
-  LinkSet(PeerContext& peer, LinkOwner& owner, const Parts& parts)
-      : peer_(peer), owner_(owner), parts_(parts), clock_(parts.peer_clock), place_(parts.scratch.take()) {}
+  // `clock`: against which `bound`, EngineOptions::peer_timeout, is measured. `prove`: EngineOptions::prove_paths.
+  LinkSet(PeerContext& peer, LinkOwner& owner, ScratchMemory& scratch, Rng& rng, const PeerClock& clock, Time bound,
+          bool prove)
+      : peer_(peer),
+        owner_(owner),
+        scratch_(scratch),
+        rng_(rng),
+        bound_(bound),
+        prove_(prove),
+        clock_(clock),
+        place_(scratch.take()) {}
 
   // ---- the links, by index ----
   void collect(PeerId peer, std::vector<LinkMetrics>& out) const;  // any thread
@@ -122,10 +120,12 @@ class LinkSet {
   [[nodiscard]] auto end() const { return links_.end(); }
   [[nodiscard]] bool any_up() const;
   [[nodiscard]] bool awaits_ends() const;  // slices are in flight on a link that is up
+  // Whether a window costs little to lend and to take back, and a write's immediate can say that its bytes came.
+  [[nodiscard]] bool take_messages_directly() const;
   // Between memories that not all devices of the link's transport took.
   [[nodiscard]] bool can_reach(const Link& link, std::uint64_t local_handle, std::uint64_t remote_handle,
                                std::string* why_not = nullptr) const {
-    return parts_.transports[link.transport]->reach(link.id, local_handle, remote_handle, why_not) !=
+    return peer_.transports()[link.transport]->reach(link.id, local_handle, remote_handle, why_not) !=
            transport::Reach::no;
   }
   // opening: a link of that transport is being made, or comes back.
@@ -174,7 +174,7 @@ class LinkSet {
   Time since_now() { return clock_.start(peer_.now()); }
   [[nodiscard]] bool is_over(Time since, Time bound) const { return clock_.over(since, bound, peer_.now()); }
   [[nodiscard]] Time look_at(Time since, Time bound) const { return clock_.look_at(since, bound, peer_.now()); }
-  [[nodiscard]] Time bound() const { return parts_.bound; }
+  [[nodiscard]] Time bound() const { return bound_; }
   [[nodiscard]] std::uint32_t scratch_place() const { return place_; }  // of this side's
 
  private:
@@ -196,7 +196,10 @@ class LinkSet {
 
   PeerContext& peer_;
   LinkOwner& owner_;
-  const Parts parts_;
+  ScratchMemory& scratch_;
+  Rng& rng_;
+  const Time bound_;
+  const bool prove_;
   PeerClock clock_;
   const std::uint32_t place_;  // in scratch memory
   RemoteRegionId scratch_there_;
@@ -211,16 +214,6 @@ class LinkSet {
   std::vector<std::pair<std::string, std::uint64_t>> closed_early_;  // epochs the peer closed before we saw them
   Time no_link_since_ = kNever;
   std::uint32_t out_ = 0;
-};
-
-// The links to one peer and the memories on both sides: what every part of a peer needs that asks which link moves
-// what. Its members outlive those parts.
-struct LinksAndRegions {
-  std::span<const std::unique_ptr<transport::Transport>> transports;
-  LocalRegions& locals;
-  RemoteRegions& remotes;
-  LinkSet& links;
-  const RegionOwner& owner;  // the peer
 };
 
 }  // namespace fairway::engine

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/links/link_set.h"
-#include "engine/messages/record.h"
+#include "engine/tables/record.h"
 #include "transport/optional_calls.h"
 
 namespace fairway::engine {
@@ -40,17 +40,17 @@ constexpr Time kEchoAgain = 5 * kMillisecond;
 }  // namespace
 
 std::size_t LinkSet::scratch_place(std::uint8_t index) const {
-  return parts_.scratch.offset(place_) + index * kScratchBytes;
+  return scratch_.offset(place_) + index * kScratchBytes;
 }
 
 void LinkSet::begin_proof(std::uint8_t index) {
   Link& link = links_[index];
-  OwnMemory& scratch = parts_.scratch.of(place_);
+  OwnMemory& scratch = scratch_.of(place_);
   if (!scratch.missing) return close(index, scratch.missing.with_context("the proof could not start"));
   link.proof_step = 0;
   link.proof_since = since_now();
-  peer_.wake_at(after(peer_.now(), parts_.bound));
-  parts_.rng.fill(link.proof_sent);
+  peer_.wake_at(after(peer_.now(), bound_));
+  rng_.fill(link.proof_sent);
   std::copy(link.proof_sent.begin(), link.proof_sent.end(), scratch.bytes.get() + scratch_place(index) + kProofBytes);
   continue_proof(index);
 }
@@ -61,27 +61,27 @@ void LinkSet::continue_proof(std::uint8_t index) {
   const bool reads = link.has(transport::Op::read);
   if (link.state != LinkState::proving || link.proof_step > 1) return;
   if (link.proof_step == 0 && !writes) link.proof_step = 1;
-  if (parts_.slices.free_count() == 0) return peer_.wake_at(peer_.now() + kMillisecond);
+  if (peer_.slices().free_count() == 0) return peer_.wake_at(peer_.now() + kMillisecond);
   transport::Slice slice;
   slice.link = link.id;
-  slice.token = parts_.slices.acquire(peer_.id().slot);
-  SliceEntry& entry = parts_.slices[slice.token];
+  slice.token = peer_.slices().acquire(peer_.id().slot);
+  SliceEntry& entry = peer_.slices()[slice.token];
   entry = {SliceUse::proof, {}, false, index, peer_.id().slot, link.proof_step, entry.serial, 0, {}, since_now()};
   const bool over_memory = link.proof_step == 0 || (writes && reads);
   std::array<std::byte, kRecordHeader + 1 + kProofBytes> echo;
   if (over_memory) {
-    const auto handle = parts_.remotes.handle(parts_.owner, scratch_there_, link.transport);
+    const auto handle = peer_.remotes().handle(peer_.owner(), scratch_there_, link.transport);
     if (!handle) {
-      parts_.slices.release(slice.token);
+      peer_.slices().release(slice.token);
       return close(index, handle.status().with_context("the proof could not start"));
     }
     slice.op = link.proof_step == 0 ? transport::Op::write : transport::Op::read;
-    OwnMemory& scratch = parts_.scratch.of(place_);
-    Status refused = parts_.locals.why_without(scratch.region, link.transport);
-    const std::uint64_t local = parts_.locals.handle(scratch.region, link.transport);
+    OwnMemory& scratch = scratch_.of(place_);
+    Status refused = peer_.locals().why_without(scratch.region, link.transport);
+    const std::uint64_t local = peer_.locals().handle(scratch.region, link.transport);
     if (std::string why; refused && !can_reach(link, local, *handle, &why)) refused = {ErrorCode::unsupported, why};
     if (!refused) {
-      parts_.slices.release(slice.token);
+      peer_.slices().release(slice.token);
       return close(index, refused.with_context("the proof could not start"));
     }
     slice.local = scratch.bytes.get() + scratch_place(index) + (link.proof_step + 1) * kProofBytes;
@@ -115,7 +115,7 @@ void LinkSet::proof_done(std::uint8_t index, const Status& status) {
     link.proof_again = after(peer_.now(), kEchoAgain);
     return peer_.wake_at(link.proof_again);
   }
-  const std::byte* read = parts_.scratch.of(place_).bytes.get() + scratch_place(index) + 2 * kProofBytes;
+  const std::byte* read = scratch_.of(place_).bytes.get() + scratch_place(index) + 2 * kProofBytes;
   if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))
     return close(index, {ErrorCode::link_failed, "the proof read back other bytes than it wrote"});
   set_ready(links_[index]);
@@ -127,9 +127,9 @@ void LinkSet::on_echo(std::uint8_t index, const record::Echo& echo) {
   if (sent.size() != kProofBytes || place > kMaxLinks) return peer_.violation("an echo of no such place or size");
   Link& link = links_[index];
   // The peer's write may have been delivered without being visible yet.
-  OwnMemory& scratch = parts_.scratch.of(place_);
-  if (auto* const flushes = dynamic_cast<transport::FlushesWrites*>(parts_.transports[link.transport].get()))
-    (void)flushes->flush(parts_.locals.handle(scratch.region, link.transport));
+  OwnMemory& scratch = scratch_.of(place_);
+  if (auto* const flushes = dynamic_cast<transport::FlushesWrites*>(peer_.transports()[link.transport].get()))
+    (void)flushes->flush(peer_.locals().handle(scratch.region, link.transport));
   const bool ours = place != kMaxLinks && scratch.missing;
   const std::byte* answer = ours ? scratch.bytes.get() + scratch_place(place) : sent.data();
   std::copy_n(answer, kProofBytes, link.echo_answer.begin());
@@ -143,15 +143,15 @@ void LinkSet::answer_echo(std::uint8_t index) {
   if (!link.is_up()) link.echo_owed = false;
   if (!link.echo_owed) return;
   peer_.wake_at(after(peer_.now(), kMillisecond));
-  if (link.free_slots() == 0 || parts_.slices.free_count() == 0) return;
+  if (link.free_slots() == 0 || peer_.slices().free_count() == 0) return;
   std::array<std::byte, kRecordHeader + kProofBytes> answer;
   transport::Slice slice;
   slice.op = transport::Op::message;
   slice.link = link.id;
   slice.local = answer.data();
   slice.length = encode(answer, record::EchoReply{{link.echo_answer}});
-  slice.token = parts_.slices.acquire(peer_.id().slot);
-  SliceEntry& entry = parts_.slices[slice.token];
+  slice.token = peer_.slices().acquire(peer_.id().slot);
+  SliceEntry& entry = peer_.slices()[slice.token];
   entry = {SliceUse::proof, slice.op, false, index, peer_.id().slot, 2, entry.serial, 0, {}, since_now()};
   if (post(link, slice)) link.echo_owed = false;
 }
@@ -159,10 +159,10 @@ void LinkSet::answer_echo(std::uint8_t index) {
 // Posts one slice of a proof. False: the link took none now.
 bool LinkSet::post(Link& link, const transport::Slice& slice) {
   entered(link, false);
-  if (parts_.transports[link.transport]->post(std::span(&slice, 1)) == 1) return true;
+  if (peer_.transports()[link.transport]->post(std::span(&slice, 1)) == 1) return true;
   --link.in_flight;
   --out_;
-  parts_.slices.release(slice.token);
+  peer_.slices().release(slice.token);
   return false;
 }
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/regions.h"
+#include "engine/tables/regions.h"
 
 namespace fairway::engine {
 

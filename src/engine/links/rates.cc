@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 
 namespace fairway::engine {
 
@@ -33,14 +33,14 @@ double GpuRates::least_between(Place from, Place to) {
 
 // For sockets the model covers only copies within this host.
 bool LinkRates::asks_for_the_machine() const {
-  return std::any_of(parts_.links.begin(), parts_.links.end(), [this](const Link& link) {
+  return std::any_of(links_.begin(), links_.end(), [this](const Link& link) {
     const transport::Device& device = device_of(link);
     return device.moved_by != MovedBy::sockets || device.name == kOwnInterface;
   });
 }
 
 void LinkRates::learn() {
-  for (Link& link : parts_.links) learn(link);
+  for (Link& link : links_) learn(link);
 }
 
 // Rates of a NIC's links, by which they are ranked. A GPU's links have a rate for each pair of memories:
@@ -49,8 +49,8 @@ void LinkRates::learn(Link& link) {
   link.rates.clear();
   const transport::Device& device = device_of(link);
   if (device.moved_by != MovedBy::nic && device.moved_by != MovedBy::gpu) return;
-  parts_.machine.want();
-  const Expectation* machine = parts_.machine.found();
+  machine_.want();
+  const Expectation* machine = machine_.found();
   if (machine == nullptr || device.moved_by == MovedBy::gpu) return;
   for (std::size_t i = 0; i < machine->places(); ++i) {
     const auto out = machine->through(device.name, static_cast<Place>(i), true);
@@ -81,26 +81,27 @@ void LinkRates::find_places(Transfer& t) const {
   t.paced = false;
   if (t.request.options.start_after != nullptr || t.total < kStripeMinimum) return;
   double most = 0;
-  for (const Link& link : parts_.links) most = std::max(most, least_of(link, t));
+  for (const Link& link : links_) most = std::max(most, least_of(link, t));
   t.paced = Pace::for_transfer(most, t.total) > 0;
 }
 
 double LinkRates::least_of(const Link& link, const Transfer& t) const {
   if (t.place < link.rates.size()) return static_cast<double>(link.rates[t.place].least);
   if (t.far_place == kNoPlace || device_of(link).moved_by != MovedBy::gpu) return 0;
-  return parts_.gpus.least_between(t.place, t.far_place);
+  return gpus_.least_between(t.place, t.far_place);
 }
 
 void LinkRates::keep_pace(Link& link, std::uint64_t bytes) {
   const auto slow = link.pace.ended(bytes, peer_.now());
   if (!slow) return;
-  parts_.slow(link, fmt::format("{:.2f} GB/s for the last {} ms, where at least {:.2f} GB/s are expected",
-                                slow->reached / 1e9, Pace::kWindow * Pace::kWindows / kMillisecond, slow->least / 1e9));
+  owner_.link_slow(
+      link, fmt::format("{:.2f} GB/s for the last {} ms, where at least {:.2f} GB/s are expected", slow->reached / 1e9,
+                        Pace::kWindow * Pace::kWindows / kMillisecond, slow->least / 1e9));
 }
 
 void LinkRates::expect(const Link& link, const TransferEnds& ends, ExplainedLink& out) const {
   const transport::Device& device = device_of(link);
-  const Expectation* machine = parts_.machine.found();
+  const Expectation* machine = machine_.found();
   std::optional<predict::Prediction> prediction;
   // The NUMA node of host memory is not always known.
   const Place here = ends.here == kNoPlace ? kAnyNode : ends.here,

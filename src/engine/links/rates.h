@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,7 +11,7 @@
 
 #include "engine/expectation.h"
 #include "engine/links/link_set.h"
-#include "engine/peer_context.h"
+#include "engine/tables/peer_context.h"
 
 namespace fairway::engine {
 
@@ -38,19 +37,15 @@ class GpuRates {
 // worker.
 class LinkRates {
  public:
-  struct Parts : LinksAndRegions {
-    MachineDiscovery& machine;
-    GpuRates& gpus;
-    std::function<void(const Link& link, std::string detail)> slow;  // tells the user of a link that is
-  };
-  LinkRates(PeerContext& peer, Parts parts) : peer_(peer), parts_(std::move(parts)) {}
+  LinkRates(PeerContext& peer, LinkOwner& owner, LinkSet& links, MachineDiscovery& machine, GpuRates& gpus)
+      : peer_(peer), owner_(owner), links_(links), machine_(machine), gpus_(gpus) {}
 
   void learn();  // the machine's model is known
   void learn(Link& link);
   [[nodiscard]] bool asks_for_the_machine() const;  // a link is there whose rate its model may tell
   [[nodiscard]] TransferEnds ends_of(const Request& request) const;
-  [[nodiscard]] Place place_of(RegionId id) const { return parts_.locals.place_of(id, parts_.machine.found()); }
-  [[nodiscard]] Place place_of(RemoteRegionId id) const { return parts_.remotes.place_of(id, parts_.machine.found()); }
+  [[nodiscard]] Place place_of(RegionId id) const { return peer_.locals().place_of(id, machine_.found()); }
+  [[nodiscard]] Place place_of(RemoteRegionId id) const { return peer_.remotes().place_of(id, machine_.found()); }
   void expect(const Link& link, const TransferEnds& ends, ExplainedLink& out) const;
 
   // ---- transfers ----
@@ -60,11 +55,14 @@ class LinkRates {
 
  private:
   [[nodiscard]] const transport::Device& device_of(const Link& link) const {
-    return parts_.transports[link.transport]->devices()[link.device];
+    return peer_.transports()[link.transport]->devices()[link.device];
   }
 
   PeerContext& peer_;
-  const Parts parts_;
+  LinkOwner& owner_;
+  LinkSet& links_;
+  MachineDiscovery& machine_;
+  GpuRates& gpus_;
 };
 
 }  // namespace fairway::engine

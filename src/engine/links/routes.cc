@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 #include "transport/gpu_access.h"
 
 namespace fairway::engine {
 
 void Routes::refresh() {
   const std::span<LinkView> views = this->views();
-  for (std::size_t i = 0; i < views.size(); ++i) views[i] = parts_.links[i].view();
+  for (std::size_t i = 0; i < views.size(); ++i) views[i] = links_[i].view();
 }
 
 std::span<LinkView> Routes::views_for(const Transfer& t) {
   const std::span<LinkView> views = this->views();
-  for (std::size_t i = 0; i < views.size(); ++i) views[i].bytes_per_second = parts_.links[i].rate(t.place);
+  for (std::size_t i = 0; i < views.size(); ++i) views[i].bytes_per_second = links_[i].rate(t.place);
   return views;
 }
 
@@ -35,8 +35,8 @@ RouteRequest Routes::wanted(const Request& request, std::uint64_t bytes, bool* o
 
 std::uint64_t Routes::without_streams() const {
   std::uint64_t out = 0;
-  for (std::size_t t = 0; t < parts_.transports.size(); ++t) {
-    const transport::GpuAccess* const gpus = parts_.transports[t]->gpu();
+  for (std::size_t t = 0; t < peer_.transports().size(); ++t) {
+    const transport::GpuAccess* const gpus = peer_.transports()[t]->gpu();
     if (gpus == nullptr || !gpus->orders_by_streams()) out |= std::uint64_t{1} << t;
   }
   return out;
@@ -80,8 +80,7 @@ void Routes::remember(const Transfer& t) {
   const Extent& extent = std::get<Extent>(t.request.layout);
   const bool on_device =
       (t.memory_kinds & kDeviceBit) != 0;  // whose way may still be opening, or slow while it is pinned
-  if (on_device && !was_reached(extent.local.region, extent.remote.region, parts_.links[t.route.links[0]].transport))
-    return;
+  if (on_device && !was_reached(extent.local.region, extent.remote.region, links_[t.route.links[0]].transport)) return;
   const auto is_in_doubt = [&](const LinkView& v) {
     const bool keeps_to_chosen = chosen.way != 0 && v.way == chosen.way && &v > &chosen;
     return &v != &chosen && v.usable && v.rank == chosen.rank && !keeps_to_chosen;
@@ -100,7 +99,7 @@ void Routes::remember(const Transfer& t) {
 Routes::Unreached Routes::unreached(const Request& request) {
   Unreached out;
   std::uint64_t asked = 0;
-  for (const Link& link : parts_.links) {
+  for (const Link& link : links_) {
     const std::uint64_t bit = std::uint64_t{1} << link.transport;
     if ((asked & bit) != 0 || (link.capabilities->memory_kinds & kDeviceBit) == 0 || !link.is_up()) continue;
     asked |= bit;
@@ -127,9 +126,8 @@ Routes::Unreached Routes::unreached(const Request& request) {
 
 std::uint64_t Routes::links_without(const Request& request, std::uint64_t transports) {
   std::uint64_t out = 0;
-  for (std::size_t i = 0; i < parts_.links.size() && i < kMaxLinks; ++i)
-    if ((transports >> parts_.links[i].transport & 1) != 0 && !has_memories(parts_.links[i], request))
-      out |= std::uint64_t{1} << i;
+  for (std::size_t i = 0; i < links_.size() && i < kMaxLinks; ++i)
+    if ((transports >> links_[i].transport & 1) != 0 && !has_memories(links_[i], request)) out |= std::uint64_t{1} << i;
   return out;
 }
 
@@ -148,10 +146,10 @@ bool Routes::has_memories(const Link& link, const Request& request, std::string*
     }
     last = block;
     if (!block.remote) continue;  // of a send, before its receive
-    const auto remote = parts_.remotes.handle(parts_.owner, block.remote, link.transport);
+    const auto remote = peer_.remotes().handle(peer_.owner(), block.remote, link.transport);
     if (!remote && why_not != nullptr) *why_not = remote.status().message();
-    const std::uint64_t local = atomic ? kNotRegistered : parts_.locals.handle(block.local, link.transport);
-    if (!remote || !parts_.links.can_reach(link, local, *remote, why_not)) return false;
+    const std::uint64_t local = atomic ? kNotRegistered : peer_.locals().handle(block.local, link.transport);
+    if (!remote || !links_.can_reach(link, local, *remote, why_not)) return false;
   }
   return true;
 }
@@ -166,11 +164,11 @@ bool Routes::was_reached(RegionId local, RemoteRegionId remote, std::uint16_t tr
 transport::Reach Routes::reach(const Block& block, std::uint16_t transport, std::string& why) {
   if (!reached_) reached_ = std::make_unique<std::array<Reached, kKnownRoutes>>();
   if (was_reached(block.local, block.remote, transport)) return transport::Reach::yes;
-  const auto remote = parts_.remotes.handle(parts_.owner, block.remote, transport);
+  const auto remote = peer_.remotes().handle(peer_.owner(), block.remote, transport);
   if (!remote) why = remote.status().message();
   if (!remote) return transport::Reach::no;
-  const std::uint64_t local = parts_.locals.handle(block.local, transport);
-  transport::Transport& by = *parts_.transports[transport];
+  const std::uint64_t local = peer_.locals().handle(block.local, transport);
+  transport::Transport& by = *peer_.transports()[transport];
   const transport::Reach is = by.reach({}, local, *remote, nullptr);
   if (is == transport::Reach::no) (void)by.reach({}, local, *remote, &why);
   if (is == transport::Reach::yes)
@@ -184,7 +182,7 @@ transport::Reach Routes::reach_by_any(RegionId local, RemoteRegionId remote) {
   block.remote = remote;
   transport::Reach best = transport::Reach::no;
   std::string why;
-  for (const Link& link : parts_.links)
+  for (const Link& link : links_)
     if (link.is_up() && (link.capabilities->memory_kinds & kDeviceBit) != 0)
       best = std::min(best, reach(block, link.transport, why));
   return best;
@@ -192,31 +190,31 @@ transport::Reach Routes::reach_by_any(RegionId local, RemoteRegionId remote) {
 
 Route Routes::route_for(const Request& request, Place place) {
   std::array<LinkView, kMaxLinks> views;
-  for (std::size_t i = 0; i < parts_.links.size(); ++i) {
-    views[i] = parts_.links[i].view();
-    views[i].bytes_per_second = parts_.links[i].rate(place);
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    views[i] = links_[i].view();
+    views[i].bytes_per_second = links_[i].rate(place);
   }
   const std::uint64_t bytes = is_atomic(request.operation) ? 8 : total_bytes(request.layout);
-  return route(wanted(request, bytes), std::span(views.data(), parts_.links.size()));
+  return route(wanted(request, bytes), std::span(views.data(), links_.size()));
 }
 
 // No ready link can do it: whether to wait for one that is still connecting or reconnecting, for at most the bound. A
 // staged transfer waits for a link that takes it directly.
 bool Routes::waits_for_link(const Transfer& t, Method now) {
   std::array<LinkView, kMaxLinks> all;
-  for (std::size_t i = 0; i < parts_.links.size(); ++i) {
-    all[i] = parts_.links[i].view();
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    all[i] = links_[i].view();
     all[i].usable = true;
   }
-  const Method best = route(wanted(t.request, t.total), std::span(all.data(), parts_.links.size())).method;
+  const Method best = route(wanted(t.request, t.total), std::span(all.data(), links_.size())).method;
   const bool staged = now == Method::staged;
-  const bool comes = std::any_of(
-      parts_.links.connecting().begin(), parts_.links.connecting().end(),
-      [&](std::uint16_t transport) { return !staged || reaches(*parts_.transports[transport], MemoryKind::device); });
+  const bool comes = std::any_of(links_.connecting().begin(), links_.connecting().end(), [&](std::uint16_t transport) {
+    return !staged || reaches(*peer_.transports()[transport], MemoryKind::device);
+  });
   if (!comes && (staged ? best != Method::native : best == Method::none)) return false;
-  if (missed_since_ == kNever) missed_since_ = parts_.links.since_now();
-  if (parts_.links.is_over(missed_since_, parts_.links.bound())) return false;
-  peer_.wake_at(parts_.links.look_at(missed_since_, parts_.links.bound()));
+  if (missed_since_ == kNever) missed_since_ = links_.since_now();
+  if (links_.is_over(missed_since_, links_.bound())) return false;
+  peer_.wake_at(links_.look_at(missed_since_, links_.bound()));
   return true;
 }
 
@@ -224,15 +222,15 @@ Routes::Memories Routes::memories(const Request& request) const {
   Memories out;
   const auto add = [&](MemoryKind kind) { out.kinds |= static_cast<std::uint8_t>(1u << static_cast<unsigned>(kind)); };
   const auto add_remote = [&](RemoteRegionId id) {
-    if (parts_.remotes.allows({id, 0}, 0, Access::none) == ErrorCode::ok) add(parts_.remotes.kind_of(id));
-    out.without |= parts_.remotes.without(id);
-    out.partly |= parts_.remotes.partly(id);
+    if (peer_.remotes().allows({id, 0}, 0, Access::none) == ErrorCode::ok) add(peer_.remotes().kind_of(id));
+    out.without |= peer_.remotes().without(id);
+    out.partly |= peer_.remotes().partly(id);
   };
   const auto add_block = [&](const Block& block) {
     transport::RegionTable::Resolved found;
     if (peer_.regions().resolve(block.local, 0, 0, Access::none, found) == ErrorCode::ok) add(found.kind);
-    out.without |= parts_.locals.without(block.local);
-    out.partly |= parts_.locals.partly(block.local);
+    out.without |= peer_.locals().without(block.local);
+    out.partly |= peer_.locals().partly(block.local);
     add_remote(block.remote);
   };
   if (is_atomic(request.operation)) {

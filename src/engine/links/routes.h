@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/links/link_set.h"
-#include "engine/links/route.h"
-#include "engine/peer_context.h"
+#include "engine/tables/peer_context.h"
+#include "engine/tables/route.h"
 
 namespace fairway::engine {
 
@@ -17,15 +17,15 @@ namespace fairway::engine {
 // a better link is about to come up. Caches answers that hold until a link comes or goes. Owner: the peer's worker.
 class Routes {
  public:
-  Routes(PeerContext& peer, const LinksAndRegions& parts) : peer_(peer), parts_(parts) {}
+  Routes(PeerContext& peer, LinkSet& links) : peer_(peer), links_(links) {}
 
   // ---- links, as route() and stripe() see them; by index ----
   void refresh();  // at the beginning of a pump
   [[nodiscard]] LinkView& view(std::size_t link) { return views()[link]; }
   std::span<LinkView> views_for(const Transfer& t);  // with their rates for its memory
   std::span<LinkView> views() {
-    if (views_.size() < parts_.links.size()) views_.resize(parts_.links.size());
-    return {views_.data(), parts_.links.size()};
+    if (views_.size() < links_.size()) views_.resize(links_.size());
+    return {views_.data(), links_.size()};
   }
 
   [[nodiscard]] std::uint64_t version() const { return version_; }  // grows when a link becomes ready or stops being so
@@ -92,7 +92,7 @@ class Routes {
 
   static constexpr std::size_t kKnownRoutes = 16;  // a power of two
   PeerContext& peer_;
-  const LinksAndRegions parts_;
+  LinkSet& links_;
   std::vector<LinkView> views_;
   std::uint64_t version_ = 1;
   Time missed_since_ = kNever;  // a link that is away and would do what none that is there does, since it went

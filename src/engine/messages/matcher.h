@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "engine/messages/any_receives.h"
 #include "engine/messages/unmatched.h"
 #include "engine/messages/windows.h"
-#include "engine/peer_context.h"
-#include "engine/transfers/turns.h"
+#include "engine/tables/any_receives.h"
+#include "engine/tables/peer_context.h"
+#include "engine/tables/turns.h"
 
 namespace fairway::engine {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 
 namespace fairway::engine {
 
@@ -75,7 +75,7 @@ void Notifier::notify(std::uint32_t slot) {
   t.phase = Phase::notifying;
   switch (notify.kind) {
     case NotifyKind::none: return peer_.finish(slot, {});
-    case NotifyKind::signal: return parts_.signal(slot);
+    case NotifyKind::signal: return peer_.signal(slot);
     case NotifyKind::counter:
       if (t.immediate_sent) return peer_.finish(slot, {});
       t.notify_record = peer_.send(record::Counter{notify.immediate}, slot);
@@ -98,7 +98,7 @@ std::optional<std::uint32_t> Notifier::event_immediate(std::uint32_t slot) {
   if (t.message_bytes == 0 && immediate <= kEventValue) return kEventBit | kBareEventBit | immediate;
   t.arming = peer_.send(record::EventArmed{immediate, {std::span(t.message.data(), t.message_bytes)}}, slot);
   t.armed = true;
-  t.event = peer_.record(t.arming).sequence;
+  t.event = peer_.records()[t.arming].sequence;
   return kEventBit | (t.event & kEventValue);
 }
 
@@ -119,7 +119,7 @@ void Notifier::set_off(std::uint32_t slot) {
 
 void Notifier::failed(Transfer& t) {
   if (!t.armed || peer_.is_down()) return;
-  if (t.arming != kNoSlot) peer_.record(t.arming).owner = kNoSlot;
+  if (t.arming != kNoSlot) peer_.records()[t.arming].owner = kNoSlot;
   peer_.send(record::EventGivenUp{t.event});
 }
 
@@ -168,8 +168,8 @@ bool Notifier::read(std::uint32_t immediate, std::span<const std::byte> message,
 
 void Notifier::deliver(Notification&& notification) {
   ++delivered_;
-  (void)parts_.queue.push(std::move(notification));  // its credit reserves a slot
-  parts_.notice();
+  (void)queue_.push(std::move(notification));  // its credit reserves a slot
+  peer_.notice();
 }
 
 void Notifier::on_event(const record::Event& event) {
@@ -188,7 +188,7 @@ void Notifier::on_event_armed(std::uint32_t number, const record::EventArmed& ev
 }
 
 void Notifier::on_event_sign(std::uint32_t number, bool set_off) {
-  const RecordStream::Past record = parts_.records.past(number);
+  const RecordStream::Past record = records_.past(number);
   if (record == RecordStream::Past::beyond || armed_.early() >= 2 * std::size_t{granted_} + kRecordWindow)
     return peer_.violation("a trigger of an event that cannot have been sent");
   const bool taken = record == RecordStream::Past::taken;
@@ -216,7 +216,7 @@ void Notifier::consumed(std::uint32_t polled) {
 
 void Notifier::on_immediate(std::uint32_t immediate) {
   if ((immediate & kEventBit) == 0) return on_count(immediate);
-  if ((immediate & kBareEventBit) == 0) return on_event_sign(parts_.records.nearest(immediate & kEventValue), true);
+  if ((immediate & kBareEventBit) == 0) return on_event_sign(records_.nearest(immediate & kEventValue), true);
   if (!check_credit()) return;
   Notification notification;
   notification.peer = peer_.id();
@@ -225,9 +225,8 @@ void Notifier::on_immediate(std::uint32_t immediate) {
 }
 
 void Notifier::on_count(std::uint32_t immediate) {
-  if (!parts_.counters.add(immediate))
-    return peer_.violation("more different counters than EngineOptions::max_counters");
-  parts_.notice();
+  if (!counters_.add(immediate)) return peer_.violation("more different counters than EngineOptions::max_counters");
+  peer_.notice();
 }
 
 }  // namespace fairway::engine

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -9,8 +8,8 @@
 #include "fairway/request.h"
 
 #include "core/counters.h"
-#include "engine/messages/notify.h"
-#include "engine/peer_context.h"
+#include "engine/tables/notify.h"
+#include "engine/tables/peer_context.h"
 
 namespace fairway::engine {
 
@@ -59,16 +58,10 @@ class ArmedEvents {
 // queue, within the credits that this side granted; counts go to the counters. Owner: the peer's worker.
 class Notifier {
  public:
-  struct Parts {
-    const RecordStream& records;  // numbers events by their records
-    NotificationQueue& queue;
-    CounterTable& counters;
-    std::function<void()> notice;                    // something is there for the user
-    std::function<void(std::uint32_t slot)> signal;  // sets the word that the transfer's notification names
-  };
-  // `granted`: how many events the peer may have here that nobody has polled.
-  Notifier(PeerContext& peer, Parts parts, std::uint32_t granted)
-      : peer_(peer), parts_(std::move(parts)), granted_(granted) {}
+  // `records`: number events. `granted`: how many events the peer may have here that nobody has polled.
+  Notifier(PeerContext& peer, const RecordStream& records, NotificationQueue& queue, CounterTable& counters,
+           std::uint32_t granted)
+      : peer_(peer), records_(records), queue_(queue), counters_(counters), granted_(granted) {}
   void greeted(std::uint32_t credits) { credits_ = credits; }  // that the peer grants
 
   // ---- the sender: a transfer of this side ----
@@ -109,7 +102,9 @@ class Notifier {
   void given_up();
 
   PeerContext& peer_;
-  const Parts parts_;
+  const RecordStream& records_;
+  NotificationQueue& queue_;
+  CounterTable& counters_;
   std::uint32_t credits_ = 0;  // the peer granted
   std::uint32_t sent_ = 0;     // events
   std::uint32_t consumed_there_ = 0;

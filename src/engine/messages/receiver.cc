@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/links/route.h"
 #include "engine/messages/matcher.h"
+#include "engine/tables/route.h"
 
 namespace fairway::engine {
 
@@ -186,7 +186,7 @@ void MessageReceiver::tell_ahead(std::uint64_t tag) {
   t.bytes_posted = t.total;  // from here on the memory may be written
   const std::uint32_t record =
       peer_.send(record::ReceivePosted{tag, peer_.table().id(slot), messages_.taken(), {description}});
-  if (record != kNoSlot) t.rendezvous.number = peer_.record(record).sequence;
+  if (record != kNoSlot) t.rendezvous.number = peer_.records()[record].sequence;
 }
 
 // It ends without its message.

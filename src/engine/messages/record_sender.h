@@ -7,8 +7,8 @@
 
 #include "engine/links/link_set.h"
 #include "engine/links/routes.h"
-#include "engine/links/slices.h"
-#include "engine/peer_context.h"
+#include "engine/tables/peer_context.h"
+#include "engine/tables/slices.h"
 #include "transport/optional_calls.h"
 
 namespace fairway::engine {
@@ -18,15 +18,9 @@ namespace fairway::engine {
 class RecordSender {
  public:
   static constexpr std::uint32_t kMaxReplies = 256;  // waiting to be sent; more and the peer lies about its limit
-  struct Parts {
-    RecordPool& pool;
-    SliceTable& slices;
-    Outbox& outbox;
-    LinkSet& links;
-    Routes& routes;
-    std::span<const std::unique_ptr<transport::Transport>> transports = {};  // none: nothing is posted within a call
-  };
-  RecordSender(PeerContext& peer, const Parts& parts) : peer_(peer), parts_(parts), stream_(parts.pool) {}
+  // `at_once`: false: nothing is posted within a call.
+  RecordSender(PeerContext& peer, LinkSet& links, Routes& routes, bool at_once)
+      : peer_(peer), links_(links), routes_(routes), at_once_(at_once), stream_(peer.records()) {}
 
   [[nodiscard]] RecordStream& stream() { return stream_; }
   std::uint32_t acquire(RecordType type);  // kNoSlot: the peer reads no answers, so its session has ended
@@ -53,7 +47,9 @@ class RecordSender {
   void find_quick();
 
   PeerContext& peer_;
-  const Parts parts_;
+  LinkSet& links_;
+  Routes& routes_;
+  const bool at_once_;
   RecordStream stream_;
   std::uint32_t replies_out_ = 0;            // to the peer's requests, not yet known to have arrived
   Time stuck_since_ = kNever;                // no link that is ready carries the next record

@@ -2,10 +2,10 @@
 #include <string>
 #include <utility>
 
-#include "engine/links/route.h"
 #include "engine/messages/matcher.h"
 #include "engine/messages/notifier.h"
 #include "engine/messages/unmatched.h"
+#include "engine/tables/route.h"
 
 namespace fairway::engine {
 namespace {
@@ -101,7 +101,7 @@ ErrorCode MessageSender::look_at(const Transfer& send, bool copy, std::span<cons
     memory_.release_window(window);
     return false;
   }
-  t.rendezvous.number = peer_.record(record).sequence;
+  t.rendezvous.number = peer_.records()[record].sequence;
   begin_write(slot, told.receiver, window);
   t.rendezvous.direct = true;
   return true;
@@ -219,7 +219,7 @@ std::optional<std::uint32_t> MessageSender::ending_immediate(std::uint32_t slot)
   if (!r.direct) {
     const std::uint32_t record = peer_.send(record::SendArmed{r.other, t.total});
     if (record == kNoSlot) return std::nullopt;
-    r.number = peer_.record(record).sequence;
+    r.number = peer_.records()[record].sequence;
   }
   r.signs = true;
   return kEventBit | (r.number & kEventValue);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/messages/record.h"
+#include "engine/tables/record.h"
 
 namespace fairway::engine {
 

@@ -9,9 +9,9 @@
 
 #include "fairway/ids.h"
 
-#include "engine/messages/record_body.h"
-#include "engine/regions.h"
-#include "engine/transfers/turns.h"
+#include "engine/tables/record_body.h"
+#include "engine/tables/regions.h"
+#include "engine/tables/turns.h"
 
 namespace fairway::engine {
 

@@ -12,9 +12,9 @@ Result<RegionId> MessageWindows::open_window(const Slice& into, std::uint64_t le
   if (const ErrorCode code = peer_.regions().resolve(into.region, into.offset, length, Access::none, local);
       code != ErrorCode::ok)
     return Status(code, "the receive's memory is gone");
-  RegionFile file = parts_.locals.file_of(into.region);
+  RegionFile file = peer_.locals().file_of(into.region);
   file.offset += into.offset;
-  return open_at({local.address, local.kind, file, parts_.locals.at_of(into.region)}, length, most, described);
+  return open_at({local.address, local.kind, file, peer_.locals().at_of(into.region)}, length, most, described);
 }
 
 Result<RegionId> MessageWindows::open_gathering(std::uint64_t length, std::size_t most,
@@ -32,7 +32,7 @@ Result<RegionId> MessageWindows::open_at(const Place& place, std::uint64_t lengt
                                          std::vector<std::byte>& described) {
   const auto window = peer_.regions().add(place.address, length, place.kind, Access::write);
   if (!window) return window.status();
-  Registration registration = parts_.locals.register_with_all(
+  Registration registration = peer_.locals().register_with_all(
       {*window, place.address, length, place.kind, Access::write}, {place.kind, place.file.fd, place.file.offset});
   Description description;
   description.region = *window;
@@ -40,7 +40,7 @@ Result<RegionId> MessageWindows::open_at(const Place& place, std::uint64_t lengt
   description.kind = place.kind;
   description.access = Access::write;
   description.keys = std::exchange(registration.keys, {});  // nobody asks for them again
-  parts_.locals.add(*window, std::move(registration), place.file, place.at);
+  peer_.locals().add(*window, std::move(registration), place.file, place.at);
   described = format_description(std::move(description), most);
   return *window;
 }
@@ -53,15 +53,15 @@ void MessageWindows::close_window(RegionId window, std::uint32_t slot) {
       kept = std::move(found->second);
       gathering_.erase(found);
     }
-  parts_.remove(window, slot, std::move(kept));
+  peer_.remove_window(window, slot, std::move(kept));
 }
 
 RemoteRegionId MessageWindows::import_window(Description window, Status& error) {
-  return parts_.remotes.import(parts_.owner, std::move(window), error);
+  return peer_.remotes().import(peer_.owner(), std::move(window), error);
 }
 
 void MessageWindows::release_window(RemoteRegionId window) {
-  parts_.remotes.release(window);
+  peer_.remotes().release(window);
 }
 
 }  // namespace fairway::engine

@@ -1,14 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
-#include "engine/peer_context.h"
-#include "engine/regions.h"
-#include "engine/transfers/transfer.h"
+#include "engine/links/link_set.h"
+#include "engine/tables/peer_context.h"
+#include "engine/tables/regions.h"
+#include "engine/tables/transfer.h"
 
 namespace fairway::engine {
 
@@ -38,16 +38,7 @@ class MessageMemory {
 // The windows of one peer's receives, as regions of its worker. Owner: the peer.
 class MessageWindows final : public MessageMemory {
  public:
-  struct Parts {
-    LocalRegions& locals;
-    RemoteRegions& remotes;
-    const RegionOwner& owner;  // the peer
-    // Removes a revoked window once nobody writes there; then the receive in `slot`, if it still waits, is told.
-    // `kept` ends with that.
-    std::function<void(RegionId window, std::uint32_t slot, std::shared_ptr<void> kept)> remove;
-    std::function<bool()> direct = {};  // whether the peer should be told of receives that wait
-  };
-  MessageWindows(PeerContext& peer, Parts parts) : peer_(peer), parts_(std::move(parts)) {}
+  MessageWindows(PeerContext& peer, const LinkSet& links) : peer_(peer), links_(links) {}
 
   Result<RegionId> open_window(const Slice& into, std::uint64_t length, std::size_t most,
                                std::vector<std::byte>& description) override;
@@ -56,7 +47,7 @@ class MessageWindows final : public MessageMemory {
   void close_window(RegionId window, std::uint32_t slot) override;
   RemoteRegionId import_window(Description window, Status& error) override;
   void release_window(RemoteRegionId window) override;
-  [[nodiscard]] bool worth_telling() const override { return parts_.direct && parts_.direct(); }
+  [[nodiscard]] bool worth_telling() const override { return links_.take_messages_directly(); }
 
  private:
   struct Place {
@@ -69,7 +60,7 @@ class MessageWindows final : public MessageMemory {
                            std::vector<std::byte>& description);
 
   PeerContext& peer_;
-  const Parts parts_;
+  const LinkSet& links_;
   std::unordered_map<std::uint32_t, std::shared_ptr<void>> gathering_;  // by window's slot: the memory
 };
 

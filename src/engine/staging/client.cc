@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/links/route.h"
-#include "engine/transfers/request_check.h"
+#include "engine/tables/request_check.h"
+#include "engine/tables/route.h"
 
 namespace fairway::engine {
 namespace {
@@ -26,7 +26,7 @@ Turn StagingClient::move(std::uint32_t slot) {
       if (t.cursor.block < t.blocks && block_at(t.request.layout, t.cursor.block).length == 0) return Turn::more;
     }
     if (t.cursor.block >= t.blocks) {
-      if (t.pieces_out == 0) parts_.advance(slot);
+      if (t.pieces_out == 0) peer_.advance(slot);
       return Turn::posted_all;
     }
     const bool gate = t.request.options.start_after != nullptr && !t.gated;
@@ -64,12 +64,12 @@ StagedChunk* StagingClient::take_chunk(std::uint32_t slot, std::uint64_t block_i
   if (chunk == nullptr) return nullptr;
   const Block block = block_at(t.request.layout, block_index);
   bool here = gate || in_device(peer_.regions(), block.local);
-  const bool there = !gate && parts_.remotes.in_device(block.remote);
+  const bool there = !gate && peer_.remotes().in_device(block.remote);
   std::uint8_t theirs = kInPlace, ours = kInPlace;
   Status why;
   if (there) theirs = lease_.free_slot(why);
   if (here && !gate && there && theirs != kInPlace) {
-    const transport::Reach is = parts_.reach(block.local, lease_.region());
+    const transport::Reach is = peer_.reach_by_any(block.local, lease_.region());
     const bool comes = is == transport::Reach::pinning || is == transport::Reach::opening;
     if (comes && t.total == 0) return nullptr;  // it only opens the path
     here = is != transport::Reach::yes;
@@ -110,7 +110,7 @@ Status StagingClient::cut(StagedChunk& chunk, Cursor& cursor, std::size_t most_p
     if (block.local != chunk.local || block.remote != chunk.remote) break;
     const std::uint64_t length = std::min(block.length - cursor.offset, left);
     std::byte* at = nullptr;
-    if (Status status = resolve(peer_.regions(), parts_.remotes, t, cursor.block, block, cursor.offset, length, at);
+    if (Status status = resolve(peer_.regions(), peer_.remotes(), t, cursor.block, block, cursor.offset, length, at);
         !status)
       return status;
     chunk.parts.push_back({block.local_offset + cursor.offset, block.remote_offset + cursor.offset, length});
@@ -218,7 +218,7 @@ void StagingClient::begin_inner(StagedChunk& chunk) {
   Transfer& inner = peer_.transfer(chunk.inner);
   inner.begin(request, peer_.now());
   inner.chunk = pool_.index_of(chunk);
-  parts_.begin(chunk.inner);
+  peer_.begin_inner(chunk.inner);
   inner.phase = Phase::queued;
   peer_.take_turns(chunk.inner);
   peer_.again();
@@ -249,7 +249,7 @@ void StagingClient::inner_ended(std::uint32_t slot, const Status& status) {
 
 void StagingClient::ask_peer(StagedChunk& chunk) {
   chunk.state = State::asked;
-  StageCopy copy{lease_.number(), chunk.there, parts_.remotes.region_of(chunk.remote), {}};
+  StageCopy copy{lease_.number(), chunk.there, peer_.remotes().region_of(chunk.remote), {}};
   for (const StagedPart& part : chunk.parts)
     copy.parts.all[copy.parts.count++] = {part.remote, static_cast<std::uint32_t>(part.length)};
   if (chunk.outwards)
@@ -274,7 +274,7 @@ void StagingClient::on_done(const record::StageDone& done) {
 
 std::optional<RemoteRegionId> StagingClient::reached_from(RegionId local) const {
   const bool reached = lease_.is_open() && in_device(peer_.regions(), local) &&
-                       parts_.reach(local, lease_.region()) == transport::Reach::yes;
+                       peer_.reach_by_any(local, lease_.region()) == transport::Reach::yes;
   return reached ? std::optional(lease_.region()) : std::nullopt;
 }
 
@@ -304,7 +304,7 @@ void StagingClient::end(StagedChunk& chunk, const Status& status) {
   if (t.phase == Phase::draining) return peer_.drained(slot);
   if (!status) return peer_.fail(slot, status);
   if (!t.signals) t.bytes_done += bytes;
-  if (!gate && t.pieces_out == 0 && t.cursor.block >= t.blocks && !t.queued) parts_.advance(slot);
+  if (!gate && t.pieces_out == 0 && t.cursor.block >= t.blocks && !t.queued) peer_.advance(slot);
 }
 
 void StagingClient::stop(std::uint32_t slot) {
@@ -328,9 +328,9 @@ void StagingClient::peer_gone() {
 
 // ---- checksums ----
 
-void StagingClient::checksum(DeviceOperation operation) {
+void StagingClient::run(DeviceOperation operation) {
   operation.owner = this;
-  parts_.staging.operations.begin(operation);
+  staging_.operations.begin(operation);
 }
 
 bool StagingClient::wants(const DeviceOperation& operation) const {
@@ -345,7 +345,7 @@ void StagingClient::ended(const DeviceOperation& operation, ErrorCode code) {
   if (code != ErrorCode::ok)
     return peer_.fail(slot,
                       Status(code, "the local memory could not be read for its checksum").with_peer(peer_.text()));
-  parts_.compare(slot, operation.piece, operation.value, operation.expected);
+  peer_.compare(slot, operation.piece, operation.value, operation.expected);
 }
 
 }  // namespace fairway::engine

@@ -2,32 +2,21 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <optional>
 
 #include "engine/staging/pool.h"
 #include "engine/staging/staging.h"
-#include "engine/transfers/turns.h"
+#include "engine/tables/turns.h"
 
 namespace fairway::engine {
 
 // Staged transfers at their initiator, chunk by chunk. A write goes local memory -> slot here -> slot there -> the
 // peer's memory, a read the other way. Memory that links reach needs no slot, and neither does device memory here if a
 // link moves bytes between it and the peer's slot. server.h is the peer's side. Owner: the peer's worker.
-class StagingClient final : private ChunkOwner, private DeviceOperationOwner {
+class StagingClient final : public DeviceOperationRunner, private ChunkOwner, private DeviceOperationOwner {
  public:
-  struct Parts {
-    Staging& staging;
-    RemoteRegions& remotes;
-    const RegionOwner& owner;  // the peer
-    // Whether a link moves between those two: a device's memory here, and host memory of the peer's.
-    std::function<transport::Reach(RegionId local, RemoteRegionId remote)> reach;
-    std::function<void(std::uint32_t slot)> begin;    // a transfer of the engine's own, before it takes turns
-    std::function<void(std::uint32_t slot)> advance;  // all bytes of a transfer are there
-    std::function<void(std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs)> compare;
-  };
-  StagingClient(PeerContext& peer, Parts parts)
-      : peer_(peer), parts_(std::move(parts)), pool_(parts_.staging.pool), lease_(peer, parts_.remotes, parts_.owner) {}
+  StagingClient(PeerContext& peer, Staging& staging)
+      : peer_(peer), staging_(staging), pool_(staging.pool), lease_(peer) {}
   void greeted(std::uint32_t record_bytes) { record_bytes_ = record_bytes; }  // the peer's hello
 
   // ---- transfers ----
@@ -44,8 +33,7 @@ class StagingClient final : private ChunkOwner, private DeviceOperationOwner {
     for (StagedChunk& chunk : pool_.chunks())
       if (chunk.state == StagedChunk::State::moving && chunk.transfer == slot) visit(chunk.inner);
   }
-  // Of a device's memory here, for RemoteRequests.
-  void checksum(DeviceOperation operation);
+  void run(DeviceOperation operation) override;  // a checksum; PeerContext::compare() follows
 
   // ---- the lease ----
   StagingLease& lease() { return lease_; }
@@ -75,7 +63,7 @@ class StagingClient final : private ChunkOwner, private DeviceOperationOwner {
   void ended(const DeviceOperation& operation, ErrorCode code) override;
 
   PeerContext& peer_;
-  const Parts parts_;
+  Staging& staging_;
   StagingPool& pool_;
   StagingLease lease_;
   std::array<std::uint32_t, kSlots> chunks_{};  // by the peer's slot, while it is in use

@@ -4,14 +4,14 @@
 #include <string>
 #include <utility>
 
-#include "engine/regions.h"
+#include "engine/tables/regions.h"
 
 namespace fairway::engine {
 
 StagedChunk* StagingPool::free_chunk(bool for_inner) {
   if (chunks_.empty()) {
     chunks_.resize(kAllChunks);
-    for (std::uint32_t i = 0; i < kAllChunks; ++i) chunks_[i].inner = parts_.first_inner + i;
+    for (std::uint32_t i = 0; i < kAllChunks; ++i) chunks_[i].inner = first_inner_ + i;
   }
   const auto begin = chunks_.begin() + (for_inner ? kChunks : 0);
   const auto found = std::find_if(begin, begin + kChunks,
@@ -21,11 +21,11 @@ StagedChunk* StagingPool::free_chunk(bool for_inner) {
 
 std::uint8_t StagingPool::take_slot(Status& why) {
   using Readiness = transport::Copier::Readiness;
-  if (parts_.copier == nullptr) {
+  if (copier_ == nullptr) {
     why = {ErrorCode::unsupported, "no transport in use here copies a device's memory"};
     return kInPlace;
   }
-  if (buffer_ == nullptr) buffer_ = parts_.copier->allocate_staging(kStagingBytes);
+  if (buffer_ == nullptr) buffer_ = copier_->allocate_staging(kStagingBytes);
   const Readiness is = buffer_->state.load(std::memory_order_acquire);
   if (is == Readiness::opening) return kInPlace;
   if (is == Readiness::refused) why = {ErrorCode::resource_exhausted, "no memory to stage in: " + buffer_->why};
@@ -45,7 +45,7 @@ std::uint8_t StagingPool::take_slot(Status& why) {
 
 void StagingPool::give_back(std::uint8_t slot) {
   used_.remove(slot);
-  parts_.again();
+  worker_.again();
 }
 
 std::string StagingPool::why_slow() const {
@@ -55,7 +55,7 @@ std::string StagingPool::why_slow() const {
 }
 
 Result<RegionId> StagingPool::add_region(const transport::Copier::StagingBuffer& buffer, Access access) {
-  return parts_.locals.add_own(buffer.memory.address(), kStagingBytes, access, buffer.memory.fd());
+  return locals_.add_own(buffer.memory.address(), kStagingBytes, access, buffer.memory.fd());
 }
 
 void StagingLeases::wait(LeaseHolder& holder) {
@@ -159,7 +159,7 @@ void StagingLease::on_grant(const record::StageGrant& grant) {
       return peer_.violation("a malformed staging buffer");
     refused_ = {};
     state_ = State::open;
-    region_ = remotes_.import(owner_, *buffer, refused_);
+    region_ = peer_.remotes().import(peer_.owner(), *buffer, refused_);
     idle_since_ = peer_.now();
     peer_.wake_at(after(idle_since_, kIdleLease));
     leaving_ |= !refused_;
@@ -178,7 +178,7 @@ void StagingLease::on_recall(std::uint32_t number) {
 void StagingLease::end_if_unused() {
   if (state_ != State::open || !busy_.empty() || !(leaving_ || !lost_.empty())) return;
   state_ = State::none;
-  if (region_) remotes_.release(region_);
+  if (region_) peer_.remotes().release(region_);
   region_ = {};
   peer_.send(record::StageEnd{number_});
 }

@@ -2,15 +2,14 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "engine/peer_context.h"
-#include "engine/regions.h"
-#include "engine/transfers/transfer.h"
+#include "engine/tables/peer_context.h"
+#include "engine/tables/regions.h"
+#include "engine/tables/transfer.h"
 #include "transport/gpu_access.h"
 #include "transport/region_table.h"
 
@@ -23,8 +22,6 @@ namespace fairway::engine {
 inline constexpr std::uint64_t kSlotBytes = 512 * 1024;  // large enough that the driver calls for a slot cost little
 inline constexpr std::uint32_t kSlots = 8;               // of a staging buffer: some move while others are copied
 inline constexpr std::uint64_t kStagingBytes = kSlots * kSlotBytes;
-inline constexpr std::uint32_t kChunks = 16;              // of a worker at once, over all its transfers
-inline constexpr std::uint32_t kAllChunks = 2 * kChunks;  // with those of chunks whose own transfer has to be staged
 inline constexpr std::uint64_t kUrgentBytes = 16 * 1024;  // copies of no more pass others
 inline constexpr std::uint8_t kInPlace = 0xff;            // no slot: links reach the memory itself
 
@@ -90,16 +87,13 @@ struct StagedChunk {
 // the first staged transfer. Owner: the worker.
 class StagingPool {
  public:
-  struct Parts {
-    transport::Copier* copier = nullptr;  // null: no transport in use copies a device's memory
-    LocalRegions& locals;
-    std::uint32_t first_inner = 0;  // of the kAllChunks slots of the transfer table that move chunks
-    std::function<void()> again;    // there is more to do in this step or the next
-  };
-  explicit StagingPool(Parts parts) : parts_(std::move(parts)) {}
+  // `copier`: null: no transport in use copies a device's memory. `first_inner`: of the kAllChunks slots of the
+  // transfer table that move chunks.
+  StagingPool(WorkerContext& worker, LocalRegions& locals, transport::Copier* copier, std::uint32_t first_inner)
+      : worker_(worker), locals_(locals), copier_(copier), first_inner_(first_inner) {}
 
-  [[nodiscard]] transport::Copier* copier() const { return parts_.copier; }
-  void again() const { parts_.again(); }
+  [[nodiscard]] transport::Copier* copier() const { return copier_; }
+  void again() const { worker_.again(); }
 
   // ---- chunks ----
   // Null: none is free. `for_inner`: of a chunk's own transfer; those wait for nobody but links of host memory.
@@ -129,7 +123,10 @@ class StagingPool {
   [[nodiscard]] bool has_work() const { return watched_ > 0; }
 
  private:
-  const Parts parts_;
+  WorkerContext& worker_;
+  LocalRegions& locals_;
+  transport::Copier* const copier_;
+  const std::uint32_t first_inner_;
   std::uint32_t watched_ = 0;
   SlotSet used_;
   std::vector<StagedChunk> chunks_;
@@ -191,9 +188,7 @@ inline constexpr Time kIdleLease = kSecond;  // a lease without work is returned
 // when the peer recalls it, or when one of its slots was lost. Owner: the peer's worker.
 class StagingLease {
  public:
-  // `owner`: the peer.
-  StagingLease(PeerContext& peer, RemoteRegions& remotes, const RegionOwner& owner)
-      : peer_(peer), remotes_(remotes), owner_(owner) {}
+  explicit StagingLease(PeerContext& peer) : peer_(peer) {}
 
   [[nodiscard]] bool is_open() const { return state_ == State::open; }
   [[nodiscard]] std::uint32_t number() const { return number_; }
@@ -220,8 +215,6 @@ class StagingLease {
   void end_if_unused();
 
   PeerContext& peer_;
-  RemoteRegions& remotes_;
-  const RegionOwner& owner_;
   State state_ = State::none;
   bool leaving_ = false;      // takes nothing new: the peer wants it back, or a slot was lost
   std::uint32_t number_ = 0;  // of this lease, among those of the session

@@ -26,28 +26,28 @@ void StagingServer::begin_wait(std::uint32_t number) {
   number_ = number;
   next_ = 0;
   used_ = recalled_ = false;
-  if (parts_.staging.pool.copier() == nullptr) return grant(ErrorCode::unsupported);
+  if (staging_.pool.copier() == nullptr) return grant(ErrorCode::unsupported);
   state_ = State::waiting;
-  parts_.staging.leases.wait(*this);
+  staging_.leases.wait(*this);
 }
 
 void StagingServer::lend() {
   state_ = State::making;
-  parts_.staging.pool.watch();
-  buffer_ = parts_.staging.pool.copier()->allocate_staging(kStagingBytes);
+  staging_.pool.watch();
+  buffer_ = staging_.pool.copier()->allocate_staging(kStagingBytes);
   open();
 }
 
 void StagingServer::open() {
   const Copier::Readiness is = buffer_->state.load(std::memory_order_acquire);
   if (is == Copier::Readiness::opening) return;
-  parts_.staging.pool.unwatch();
+  staging_.pool.unwatch();
   Result<RegionId> region = Status(ErrorCode::resource_exhausted, "no memory");
-  if (is == Copier::Readiness::ready) region = parts_.staging.pool.add_region(*buffer_, Access::read | Access::write);
+  if (is == Copier::Readiness::ready) region = staging_.pool.add_region(*buffer_, Access::read | Access::write);
   if (!region) {
     buffer_.reset();
     state_ = State::none;
-    parts_.staging.leases.drop(*this);
+    staging_.leases.drop(*this);
     return grant(region.status().code());
   }
   region_ = *region;
@@ -59,7 +59,7 @@ void StagingServer::open() {
 
 void StagingServer::grant(ErrorCode code) {
   std::vector<std::byte> described;
-  if (code == ErrorCode::ok) described = format_description(parts_.locals.describe(region_), record_payload_);
+  if (code == ErrorCode::ok) described = format_description(peer_.locals().describe(region_), record_payload_);
   peer_.send(record::StageGrant{number_, code, {described}});
 }
 
@@ -85,9 +85,9 @@ void StagingServer::close() {
   state_ = State::none;
   const RegionId region = std::exchange(region_, {});
   (void)peer_.regions().revoke(region);
-  StagingLeases& leases = parts_.staging.leases;
+  StagingLeases& leases = staging_.leases;
   leases.close(*this);
-  parts_.end_region(region, [&leases, region, recalled = recalled_, buffer = std::move(buffer_)](const Status& fenced) {
+  peer_.end_lease(region, [&leases, region, recalled = recalled_, buffer = std::move(buffer_)](const Status& fenced) {
     leases.ended(region, recalled, buffer, fenced);
   });
 }
@@ -96,17 +96,17 @@ void StagingServer::peer_gone() {
   next_ = 0;
   if (state_ == State::waiting) {
     state_ = State::none;
-    parts_.staging.leases.wait_no_more(*this);
+    staging_.leases.wait_no_more(*this);
   } else if (state_ == State::making) {
-    parts_.staging.pool.unwatch();
+    staging_.pool.unwatch();
     buffer_.reset();
     state_ = State::none;
-    parts_.staging.leases.drop(*this);
+    staging_.leases.drop(*this);
   } else if (state_ == State::open) {
     for (Copy& copy : copies_)
       if (copy.busy && !copy.queued) {
         copy.busy = false;
-        parts_.staging.pool.unwatch();
+        staging_.pool.unwatch();
       }
     if (!is_copying()) close();
   }
@@ -131,7 +131,7 @@ void StagingServer::on_copy(const StageCopy& asked, bool put) {
   copy.queued = false;
   copy.put = put;
   copy.region = region;
-  parts_.staging.pool.watch();
+  staging_.pool.watch();
   queue(slot);
 }
 
@@ -143,7 +143,7 @@ bool StagingServer::proceed() {
     if (copy.busy && !copy.queued) queue(slot);
     if (!copy.busy || !copy.queued) continue;
     std::string why;
-    const Copier::Readiness is = parts_.staging.pool.copier()->poll(copy.ticket, why);
+    const Copier::Readiness is = staging_.pool.copier()->poll(copy.ticket, why);
     if (is == Copier::Readiness::opening)
       queued = true;
     else
@@ -169,8 +169,8 @@ void StagingServer::queue(std::uint8_t slot) {
     bytes += part.length;
   }
   std::string why;
-  const Copier::Readiness is = parts_.staging.pool.copier()->copy(copy.region, std::span(copies.data(), count),
-                                                                  bytes <= kUrgentBytes, nullptr, copy.ticket, why);
+  const Copier::Readiness is = staging_.pool.copier()->copy(copy.region, std::span(copies.data(), count),
+                                                            bytes <= kUrgentBytes, nullptr, copy.ticket, why);
   copy.queued = is == Copier::Readiness::ready && count > 0;
   if (is == Copier::Readiness::refused) end(slot, ErrorCode::system_error);
   if (is == Copier::Readiness::ready && count == 0) end(slot, ErrorCode::ok);
@@ -179,7 +179,7 @@ void StagingServer::queue(std::uint8_t slot) {
 
 void StagingServer::end(std::uint8_t slot, ErrorCode code) {
   copies_[slot].busy = copies_[slot].queued = false;
-  parts_.staging.pool.unwatch();
+  staging_.pool.unwatch();
   peer_.again();
   if (!peer_.is_down()) {
     peer_.send(record::StageDone{number_, slot, code});
@@ -199,11 +199,11 @@ bool StagingServer::copies(RegionId region) const {
 
 // ---- checksums and atomics ----
 
-void StagingServer::begin(DeviceOperation operation) {
+void StagingServer::run(DeviceOperation operation) {
   if (operations_ >= kMostOperations) return peer_.violation("more requests than it may have outstanding");
   ++operations_;
   operation.owner = this;
-  parts_.staging.operations.begin(operation);
+  staging_.operations.begin(operation);
 }
 
 bool StagingServer::wants(const DeviceOperation&) const {
@@ -212,8 +212,8 @@ bool StagingServer::wants(const DeviceOperation&) const {
 
 void StagingServer::ended(const DeviceOperation& operation, ErrorCode code) {
   --operations_;
-  if (operation.writeback) parts_.notice();
-  if (!peer_.is_down()) parts_.reply(operation, code);
+  if (operation.writeback) peer_.notice();
+  if (!peer_.is_down()) peer_.send(record::Reply{operation.token, operation.serial, code, operation.value, {}});
 }
 
 }  // namespace fairway::engine

@@ -1,30 +1,21 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
-#include "engine/peer_context.h"
 #include "engine/staging/staging.h"
+#include "engine/tables/peer_context.h"
 
 namespace fairway::engine {
 
 // Serves a peer that stages. The peer has a lease on a staging buffer and writes or reads its slots; this side copies
 // between the slots and its device memory. Each copy is checked against the region table right before it is queued.
 // Also serves the peer's checksums of device memory and atomics on it. Owner: the peer's worker.
-class StagingServer final : private LeaseHolder, private DeviceOperationOwner {
+class StagingServer final : public DeviceOperationRunner, private LeaseHolder, private DeviceOperationOwner {
  public:
   static constexpr std::uint32_t kMostOperations = 256;  // more, and the peer lies about its limit
-  struct Parts {
-    Staging& staging;
-    LocalRegions& locals;
-    // Revoked: what ends its use, and then calls back.
-    std::function<void(RegionId region, std::function<void(Status)> done)> end_region;
-    std::function<void(const DeviceOperation& operation, ErrorCode code)> reply;
-    std::function<void()> notice;  // something is there for the user
-  };
-  StagingServer(PeerContext& peer, Parts parts) : peer_(peer), parts_(std::move(parts)) {}
+  StagingServer(PeerContext& peer, Staging& staging) : peer_(peer), staging_(staging) {}
   void greeted(std::size_t record_payload) { record_payload_ = record_payload; }  // the peer's hello
 
   // ---- records ----
@@ -32,8 +23,8 @@ class StagingServer final : private LeaseHolder, private DeviceOperationOwner {
   void on_end(std::uint32_t number);
   void on_copy(const StageCopy& copy, bool put);
 
-  void begin(DeviceOperation operation);  // of the peer's; the reply follows
-  void peer_gone();                       // what a device copies for it ends by itself, and then the lease
+  void run(DeviceOperation operation) override;  // the peer's; the reply follows
+  void peer_gone();                              // what a device copies for it ends by itself, and then the lease
   [[nodiscard]] bool has_ended() const { return state_ == State::none && operations_ == 0; }
 
  private:
@@ -63,7 +54,7 @@ class StagingServer final : private LeaseHolder, private DeviceOperationOwner {
   [[nodiscard]] bool is_copying() const;
 
   PeerContext& peer_;
-  const Parts parts_;
+  Staging& staging_;
   std::size_t record_payload_ = 0;
 
   State state_ = State::none;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/crc32c.h"
-#include "engine/messages/record_body.h"
+#include "engine/tables/record_body.h"
 
 namespace fairway::engine {
 namespace {

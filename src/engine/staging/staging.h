@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <deque>
 
-#include "engine/links/route.h"
 #include "engine/staging/pool.h"
+#include "engine/tables/route.h"
 #include "transport/region_table.h"
 
 namespace fairway::engine {
@@ -45,6 +45,15 @@ struct DeviceOperation {
   transport::Copier::Ticket ticket;
 };
 
+// Who takes operations on device memory, and hears of their outcome.
+class DeviceOperationRunner {
+ public:
+  virtual void run(DeviceOperation operation) = 0;
+
+ protected:
+  ~DeviceOperationRunner() = default;
+};
+
 // Checksums of device memory, and atomics on it, in the order of the requests. The bytes are copied to a slot on this
 // side, and the CPU computes; an atomic's new value is copied back. Only the engine of the memory's owner executes such
 // atomics, one at a time. So they are atomic among all engines, but not against kernels that write the same word.
@@ -78,8 +87,11 @@ class DeviceOperations {
 
 // A worker's part of staging, which its peers share. Owner: the worker.
 struct Staging {
-  Staging(StagingPool::Parts parts, transport::RegionTable& regions, std::atomic_flag& atomics)
-      : pool(std::move(parts)), operations(pool, regions, atomics), leases(pool, regions) {}
+  Staging(WorkerContext& worker, WorkerTables& tables, transport::Copier* copier, std::uint32_t first_inner,
+          std::atomic_flag& atomics)
+      : pool(worker, tables.locals, copier, first_inner),
+        operations(pool, tables.regions, atomics),
+        leases(pool, tables.regions) {}
 
   [[nodiscard]] bool has_work() const { return pool.has_work(); }
   // Called in each step of the worker while there is work; its cost does not grow with the number of peers. True: a

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 #include "engine/transfers/transfers.h"
 
 // Transfers, part 2: completion, failure and cancellation.
@@ -15,26 +15,26 @@ void Transfers::take_turns(std::uint32_t slot) {
 }
 
 void Transfers::leave_link(const SliceEntry& entry, std::uint64_t moved_bytes) {
-  Link& link = parts_.links[entry.link];
+  Link& link = links_[entry.link];
   if (entry.use == SliceUse::data) {
     const Transfer& t = transfer(entry.owner);
     if (t.request.options.start_after != nullptr) --link.waits_for_streams;
-    if (t.paced) parts_.rates.keep_pace(link, moved_bytes);
+    if (t.paced) rates_.keep_pace(link, moved_bytes);
   }
-  parts_.links.left(link, entry.piece.bytes());
+  links_.left(link, entry.piece.bytes());
 }
 
 void Transfers::on_untaken(std::uint32_t token) {
-  SliceEntry& entry = parts_.slices[token];
+  SliceEntry& entry = peer_.slices()[token];
   leave_link(entry, 0);
-  parts_.links[entry.link].full = true;
-  parts_.routes.view(entry.link).free_slots = 0;
+  links_[entry.link].full = true;
+  routes_.view(entry.link).free_slots = 0;
   if (entry.use == SliceUse::record) {
-    return peer_.is_down() ? parts_.records.drop(token) : parts_.records.send_again(token);
+    return peer_.is_down() ? records_.drop(token) : records_.send_again(token);
   }
   if (entry.op == transport::Op::write_immediate) {  // later ones that were not accepted yet move up by one
-    --parts_.links[entry.link].immediates_posted;
-    parts_.slices.for_each(peer_.id().slot, [&](std::uint32_t, SliceEntry& later) {
+    --links_[entry.link].immediates_posted;
+    peer_.slices().for_each(peer_.id().slot, [&](std::uint32_t, SliceEntry& later) {
       if (later.use == SliceUse::data && !later.parked && !later.retry && later.link == entry.link &&
           later.op == transport::Op::write_immediate && later.immediate > entry.immediate)
         --later.immediate;
@@ -48,37 +48,37 @@ void Transfers::on_untaken(std::uint32_t token) {
 }
 
 void Transfers::on_slice(std::uint32_t token, const transport::Event& event) {
-  SliceEntry& entry = parts_.slices[token];
+  SliceEntry& entry = peer_.slices()[token];
   const SliceUse use = entry.use;
   if (use == SliceUse::free || use == SliceUse::request || entry.parked) return;  // a bug of the transport
   const std::uint8_t index = entry.link;
   leave_link(entry, entry.piece.bytes());
-  Link& link = parts_.links[index];
+  Link& link = links_[index];
   const bool ok = event.kind == transport::EventKind::done;
   const bool broken = !ok && (!link.is_up() || event.status.code() == ErrorCode::link_failed);
   if (!ok) ++link.errors;
   if (use == SliceUse::proof) {
     const std::uint32_t step = entry.owner;
-    parts_.slices.release(token);
-    if (step < 2 && !peer_.is_down()) parts_.links.proof_done(index, event.status);
+    peer_.slices().release(token);
+    if (step < 2 && !peer_.is_down()) links_.proof_done(index, event.status);
     return;
   }
   if (ok) {
     link.newest_done = std::max(link.newest_done, entry.posted);
-    if (link.stalled) parts_.links.works(link);
+    if (link.stalled) links_.works(link);
     ++link.slices;
     link.bytes_out += entry.piece.bytes();
   }
   if (use == SliceUse::record) {
-    if (peer_.is_down()) return parts_.records.drop(token);
+    if (peer_.is_down()) return records_.drop(token);
     if (ok) {
-      const std::uint32_t record = entry.owner, owner = parts_.records.arrived(token);
-      if (owner != kNoSlot) parts_.notifier.record_arrived(owner, record);
+      const std::uint32_t record = entry.owner, owner = records_.arrived(token);
+      if (owner != kNoSlot) notifier_.record_arrived(owner, record);
       return;
     }
     entry.parked = true;
-    if (link.is_up()) parts_.links.close(index, event.status);
-    if (link.closed_here && link.closed_there) parts_.links.release(index);
+    if (link.is_up()) links_.close(index, event.status);
+    if (link.closed_here && link.closed_there) links_.release(index);
     return;
   }
   if (ok) return piece_done(token, event.value);
@@ -90,19 +90,19 @@ void Transfers::on_slice(std::uint32_t token, const transport::Event& event) {
   }
   if (!broken) return piece_failed(token, event.status.with_peer(peer_.text()).with_link(link.text));
   entry.parked = true;
-  if (link.is_up()) parts_.links.close(index, event.status);
-  if (link.closed_here) parts_.links.release(index);
+  if (link.is_up()) links_.close(index, event.status);
+  if (link.closed_here) links_.release(index);
 }
 
 // Slices in flight on the link may move to another one: reads once this end is closed, all others once both are. The
 // peer's count of immediates tells which native notifications arrived. An atomic is never repeated.
 void Transfers::epoch_closed(std::uint8_t index, bool both) {
-  Link& link = parts_.links[index];
-  parts_.slices.for_each(peer_.id().slot, [&](std::uint32_t token, SliceEntry& entry) {
+  Link& link = links_[index];
+  peer_.slices().for_each(peer_.id().slot, [&](std::uint32_t token, SliceEntry& entry) {
     if (!entry.parked || entry.link != index) return;
     if (!both && entry.op != transport::Op::read) return;
     if (entry.use == SliceUse::record) {
-      return parts_.records.send_again(token);
+      return records_.send_again(token);
     }
     const bool atomic = entry.op == transport::Op::fetch_add || entry.op == transport::Op::compare_swap;
     if (entry.op == transport::Op::write_immediate && entry.immediate < link.immediates_there) {
@@ -121,26 +121,26 @@ void Transfers::epoch_closed(std::uint8_t index, bool both) {
       retry_later(token);
     }
   });
-  if (both) parts_.notifier.settle(link.doubtful_events, link.immediates_there);
+  if (both) notifier_.settle(link.doubtful_events, link.immediates_there);
 }
 
 // The target refused only this one and does not count it: later ones on the link move up by one.
 void Transfers::forget_immediate(std::uint32_t token) {
-  const SliceEntry& refused = parts_.slices[token];
-  parts_.slices.for_each(peer_.id().slot, [&](std::uint32_t, SliceEntry& entry) {
+  const SliceEntry& refused = peer_.slices()[token];
+  peer_.slices().for_each(peer_.id().slot, [&](std::uint32_t, SliceEntry& entry) {
     if (entry.use == SliceUse::data && entry.op == transport::Op::write_immediate && entry.link == refused.link &&
         !entry.retry && entry.immediate > refused.immediate)
       --entry.immediate;
   });
-  Link& link = parts_.links[refused.link];
+  Link& link = links_[refused.link];
   for (std::uint64_t& doubtful : link.doubtful_events) doubtful -= doubtful > refused.immediate ? 1 : 0;
   --link.immediates_posted;
   transfer(refused.owner).immediate_sent = false;
 }
 
 void Transfers::piece_done(std::uint32_t token, std::uint64_t value) {
-  const SliceEntry entry = parts_.slices[token];
-  parts_.slices.release(token);
+  const SliceEntry entry = peer_.slices()[token];
+  peer_.slices().release(token);
   Transfer& t = transfer(entry.owner);
   --t.pieces_out;
   if (!t.signals) t.bytes_done += entry.piece.bytes();
@@ -151,11 +151,11 @@ void Transfers::piece_done(std::uint32_t token, std::uint64_t value) {
 }
 
 void Transfers::piece_failed(std::uint32_t token, const Status& status) {
-  const std::uint32_t slot = parts_.slices[token].owner;
-  parts_.slices.release(token);
+  const std::uint32_t slot = peer_.slices()[token].owner;
+  peer_.slices().release(token);
   Transfer& t = transfer(slot);
   --t.pieces_out;
-  if (status.code() == ErrorCode::revoked && parts_.matcher.window_gone(slot)) {
+  if (status.code() == ErrorCode::revoked && matcher_.window_gone(slot)) {
     if (t.queued) turns_.remove(slot);
     if (t.pieces_out == 0) advance(slot);
     return;
@@ -165,8 +165,8 @@ void Transfers::piece_failed(std::uint32_t token, const Status& status) {
 }
 
 void Transfers::drop_piece(std::uint32_t token) {
-  const std::uint32_t slot = parts_.slices[token].owner;
-  parts_.slices.release(token);
+  const std::uint32_t slot = peer_.slices()[token].owner;
+  peer_.slices().release(token);
   Transfer& t = transfer(slot);
   --t.pieces_out;
   if (t.pieces_out == 0 && t.phase == Phase::draining) drained(slot);
@@ -175,29 +175,29 @@ void Transfers::drop_piece(std::uint32_t token) {
 // All pieces are done: now flush, checksum and notification, in order, as the request asks.
 void Transfers::advance(std::uint32_t slot) {
   Transfer& t = transfer(slot);
-  if (t.rendezvous.gone) return parts_.matcher.written(slot);
+  if (t.rendezvous.gone) return matcher_.written(slot);
   if (t.phase == Phase::moving && t.needs_flush) {
     t.phase = Phase::flushing;
-    return parts_.requests.request(slot);
+    return requests_.request(slot);
   }
   if (t.request.options.checksum && t.checked.block < t.blocks && !is_atomic(t.request.operation)) {
     t.phase = Phase::verifying;
-    return parts_.requests.request(slot);
+    return requests_.request(slot);
   }
-  if (t.request.operation == Operation::send) return parts_.matcher.written(slot);
+  if (t.request.operation == Operation::send) return matcher_.written(slot);
   if (t.request.options.notify.kind == NotifyKind::none) return finish(slot, {});
-  parts_.notifier.notify(slot);
+  notifier_.notify(slot);
 }
 
 void Transfers::signal(std::uint32_t slot) {
   if (signals_a_device(slot)) return;
-  parts_.requests.request(slot);
+  requests_.request(slot);
 }
 
 // Whether it carried an event is known once both ends have closed the link's epoch.
 void Transfers::doubt_event(const SliceEntry& entry) {
   if (entry.op == transport::Op::write_immediate)
-    parts_.notifier.doubt(transfer(entry.owner), entry.immediate, parts_.links[entry.link].doubtful_events);
+    notifier_.doubt(transfer(entry.owner), entry.immediate, links_[entry.link].doubtful_events);
 }
 
 // No CPU reaches device memory: there the word is written like data, after all other bytes have arrived.
@@ -205,9 +205,9 @@ bool Transfers::signals_a_device(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   const Notify wanted = t.request.options.notify;
   if (wanted.signal_add) return false;  // done by its owner's engine, like all atomics on device memory
-  if (!parts_.remotes.in_device(wanted.signal.region)) return false;
+  if (!peer_.remotes().in_device(wanted.signal.region)) return false;
   t.request.operation = Operation::write;
-  t.request.layout = Extent{parts_.worker.signal_word(slot, wanted.signal_value), wanted.signal};
+  t.request.layout = Extent{worker_.signal_word(slot, wanted.signal_value), wanted.signal};
   t.request.options.notify.kind = NotifyKind::none;
   t.request.options.checksum = false;
   t.request.options.start_after = nullptr;
@@ -230,10 +230,10 @@ bool Transfers::stop(std::uint32_t slot, const Status& why) {
 }
 
 void Transfers::force_stop(std::uint32_t slot) {
-  parts_.staging.for_each_inner(slot, [this](std::uint32_t inner) { force_stop(inner); });
-  parts_.slices.for_each(peer_.id().slot, [&](std::uint32_t, const SliceEntry& entry) {
+  staging_.for_each_inner(slot, [this](std::uint32_t inner) { force_stop(inner); });
+  peer_.slices().for_each(peer_.id().slot, [&](std::uint32_t, const SliceEntry& entry) {
     if (entry.use == SliceUse::data && entry.owner == slot && !entry.parked && !entry.retry)
-      parts_.links.close(entry.link, {ErrorCode::link_failed, "closed to end a transfer that did not stop in time"});
+      links_.close(entry.link, {ErrorCode::link_failed, "closed to end a transfer that did not stop in time"});
   });
 }
 
@@ -252,34 +252,34 @@ Status Transfers::why_ended(const Transfer& t, const Status& status) const {
 void Transfers::fail(std::uint32_t slot, const Status& given) {
   Transfer& t = transfer(slot);
   if (t.phase == Phase::draining || t.phase == Phase::done) return;
-  if (t.queued && !turns_.remove(slot)) parts_.matcher.remove(slot);
-  if (t.phase == Phase::waiting) parts_.worker.no_longer_waits(slot);
+  if (t.queued && !turns_.remove(slot)) matcher_.remove(slot);
+  if (t.phase == Phase::waiting) worker_.no_longer_waits(slot);
   t.in_doubt |= t.phase == Phase::notifying && t.armed;
   t.phase = Phase::draining;
   t.status = why_ended(t, given);
-  parts_.requests.forget(slot);
+  requests_.forget(slot);
   if (t.notify_record != kNoSlot) {  // it may or may not have arrived
-    if (!peer_.is_down()) peer_.record(t.notify_record).owner = kNoSlot;
+    if (!peer_.is_down()) peer_.records()[t.notify_record].owner = kNoSlot;
     t.in_doubt = true;
     return drained(slot);
   }
   ++t.pieces_out;  // so that the last drop below does not finish the transfer within this loop
-  if (t.rendezvous.announced || t.request.operation == Operation::receive) parts_.matcher.stop(slot);
-  parts_.staging.stop(slot);
-  parts_.slices.for_each(peer_.id().slot, [&](std::uint32_t token, SliceEntry& entry) {
+  if (t.rendezvous.announced || t.request.operation == Operation::receive) matcher_.stop(slot);
+  staging_.stop(slot);
+  peer_.slices().for_each(peer_.id().slot, [&](std::uint32_t token, SliceEntry& entry) {
     if (entry.owner != slot) return;
     if (entry.use == SliceUse::request) {
       // Its reply will be ignored. The peer may still carry out the request; nothing more happens on this side.
       t.in_doubt = true;
-      parts_.requests.dropped();
+      requests_.dropped();
       drop_piece(token);
     } else if (entry.use == SliceUse::data && (entry.parked || entry.retry)) {
-      t.in_doubt |= entry.parked && !(parts_.links[entry.link].closed_here && parts_.links[entry.link].closed_there);
+      t.in_doubt |= entry.parked && !(links_[entry.link].closed_here && links_[entry.link].closed_there);
       if (entry.parked) doubt_event(entry);
       if (entry.retry) std::erase(retries_, token);
       drop_piece(token);
     } else if (entry.use == SliceUse::data && !peer_.is_down()) {
-      parts_.transports[parts_.links[entry.link].transport]->cancel(token);
+      peer_.transports()[links_[entry.link].transport]->cancel(token);
     }
   });
   if (--t.pieces_out == 0) drained(slot);
@@ -300,9 +300,9 @@ void Transfers::finish(std::uint32_t slot, const Status& status) {
   Transfer& t = transfer(slot);
   retire(slot);
   t.phase = Phase::done;
-  if (t.chunk != kNoSlot) return parts_.staging.inner_ended(slot, status);
-  parts_.notifier.ended(t);
-  parts_.matcher.ended(t);
+  if (t.chunk != kNoSlot) return staging_.inner_ended(slot, status);
+  notifier_.ended(t);
+  matcher_.ended(t);
   const bool ok = status.is_ok();
   const std::uint64_t bytes = t.request.operation == Operation::receive ? t.rendezvous.length : t.bytes_done;
   if (ok) {
@@ -314,11 +314,11 @@ void Transfers::finish(std::uint32_t slot, const Status& status) {
   }
   t.completion.id = peer_.table().id(slot);
   t.completion.status = status;
-  if (!ok) parts_.notifier.failed(t);
+  if (!ok) notifier_.failed(t);
   t.completion.bytes = bytes;
   t.completion.user_data = t.request.options.user_data;
   if (t.request.operation == Operation::receive) t.completion.peer = t.request.peer;
-  parts_.worker.ended(slot);
+  worker_.ended(slot);
 }
 
 void Transfers::record_latency(const Transfer& t) {
@@ -346,14 +346,14 @@ void Transfers::fail_all(const Status& reason) {
 
 // Pieces that no transport holds end now, the others with their slices' events.
 void Transfers::peer_gone() {
-  parts_.slices.for_each(peer_.id().slot, [&](std::uint32_t token, SliceEntry& entry) {
+  peer_.slices().for_each(peer_.id().slot, [&](std::uint32_t token, SliceEntry& entry) {
     if (!(entry.parked || entry.retry)) return;
-    if (entry.use == SliceUse::record) return parts_.records.drop(token);
+    if (entry.use == SliceUse::record) return records_.drop(token);
     if (entry.use == SliceUse::data) {
       transfer(entry.owner).in_doubt = true;
       --transfer(entry.owner).pieces_out;
     }
-    parts_.slices.release(token);
+    peer_.slices().release(token);
   });
   retries_.clear();
 }

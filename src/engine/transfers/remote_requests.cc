@@ -6,7 +6,8 @@
 #include <string>
 
 #include "core/crc32c.h"
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
+#include "transport/optional_calls.h"
 
 namespace fairway::engine {
 namespace {
@@ -28,9 +29,10 @@ bool RemoteRequests::put_get_or_atomic(std::uint32_t slot, const Piece& piece, s
     target = {block.remote, block.remote_offset + piece.offset};
     ErrorCode code =
         peer_.regions().resolve(block.local, block.local_offset + piece.offset, piece.length, Access::none, local);
-    if (code == ErrorCode::ok) code = parts_.remotes.allows(target, piece.length, reads ? Access::read : Access::write);
+    if (code == ErrorCode::ok)
+      code = peer_.remotes().allows(target, piece.length, reads ? Access::read : Access::write);
     if (code != ErrorCode::ok) {
-      parts_.slices.release(token);
+      peer_.slices().release(token);
       --t.pieces_out;
       peer_.fail(slot, Status(code, "block " + std::to_string(piece.block) +
                                         " lies outside its regions, or the peer's does not permit it")
@@ -39,12 +41,12 @@ bool RemoteRequests::put_get_or_atomic(std::uint32_t slot, const Piece& piece, s
     }
   }
   t.immediate_sent = false;
-  SliceEntry& entry = parts_.slices[token];
+  SliceEntry& entry = peer_.slices()[token];
   const transport::Op op = atomic ? transport::Op::fetch_add : reads ? transport::Op::read : transport::Op::write;
   entry = {SliceUse::request, op, false, piece.link, peer_.id().slot, slot, entry.serial, 0, piece, peer_.now()};
   ++out_;
   t.bytes_posted += piece.bytes();
-  const RequestHead head{token, entry.serial, parts_.remotes.region_of(target.region)};
+  const RequestHead head{token, entry.serial, peer_.remotes().region_of(target.region)};
   if (atomic) {
     const bool add = request.operation == Operation::fetch_add;
     peer_.send(record::Atomic{head, target.offset, add ? record::Atomic::kAdd : record::Atomic::kCompareSwap,
@@ -66,7 +68,7 @@ void RemoteRequests::request(std::uint32_t slot) {
 }
 
 void RemoteRequests::proceed() {
-  for (std::size_t left = waiting_.size(); left > 0 && out_ < kMost && parts_.slices.free_count() > 0; --left) {
+  for (std::size_t left = waiting_.size(); left > 0 && out_ < kMost && peer_.slices().free_count() > 0; --left) {
     const std::uint32_t slot = waiting_.front();
     waiting_.erase(waiting_.begin());
     request(slot);
@@ -80,14 +82,14 @@ bool RemoteRequests::begin(std::uint32_t slot) {
 
 // Nothing: no free slot now.
 std::optional<RequestHead> RemoteRequests::head_for(std::uint32_t slot, RemoteRegionId region) {
-  if (out_ >= kMost || parts_.slices.free_count() == 0) return std::nullopt;
-  const std::uint32_t token = parts_.slices.acquire(peer_.id().slot);
-  SliceEntry& entry = parts_.slices[token];
+  if (out_ >= kMost || peer_.slices().free_count() == 0) return std::nullopt;
+  const std::uint32_t token = peer_.slices().acquire(peer_.id().slot);
+  SliceEntry& entry = peer_.slices()[token];
   entry = {SliceUse::request, transport::Op::message, false, 0, peer_.id().slot, slot, entry.serial, 0, {},
            peer_.now()};
   ++out_;
   ++peer_.transfer(slot).pieces_out;
-  return RequestHead{token, entry.serial, parts_.remotes.region_of(region)};
+  return RequestHead{token, entry.serial, peer_.remotes().region_of(region)};
 }
 
 bool RemoteRequests::flush(std::uint32_t slot) {
@@ -100,7 +102,7 @@ bool RemoteRequests::sum(std::uint32_t slot) {
   Transfer& t = peer_.transfer(slot);
   t.checked.block = skip_empty(t.request.layout, t.checked.block);
   if (t.checked.block >= t.blocks) {
-    parts_.advance(slot);
+    peer_.advance(slot);
     return true;
   }
   const Block block = block_at(t.request.layout, t.checked.block);
@@ -111,7 +113,7 @@ bool RemoteRequests::sum(std::uint32_t slot) {
   const auto head = head_for(slot, block.remote);
   if (!head) return false;
   const std::uint64_t length = std::min(block.length - t.checked.offset, kSumPiece);
-  parts_.slices[head->token].piece = {t.checked.block, t.checked.offset, length, 1, 0};
+  peer_.slices()[head->token].piece = {t.checked.block, t.checked.offset, length, 1, 0};
   peer_.send(record::Sum{*head, block.remote_offset + t.checked.offset, length});
   return true;
 }
@@ -130,8 +132,8 @@ bool RemoteRequests::signal(std::uint32_t slot) {
 void RemoteRequests::on_reply(const record::Reply& reply) {
   const auto& [token, serial, code, value, tail] = reply;
   const auto data = tail.bytes;
-  if (token >= parts_.slices.capacity()) return;
-  SliceEntry& entry = parts_.slices[token];
+  if (token >= peer_.slices().capacity()) return;
+  SliceEntry& entry = peer_.slices()[token];
   if (entry.use != SliceUse::request || entry.peer != peer_.id().slot || entry.serial != serial)
     return;  // its transfer has already ended
   const std::uint32_t slot = entry.owner;
@@ -140,7 +142,7 @@ void RemoteRequests::on_reply(const record::Reply& reply) {
   --out_;
   peer_.again();
   if (code != ErrorCode::ok)
-    return parts_.piece_failed(
+    return peer_.piece_failed(
         token, Status(code, "the peer refused: " + std::string(to_string(code))).with_peer(peer_.text()));
   if (entry.op == transport::Op::read) {
     if (data.size() != piece.length) return peer_.violation("a reply of another length than was asked for");
@@ -149,18 +151,18 @@ void RemoteRequests::on_reply(const record::Reply& reply) {
     const ErrorCode found =
         peer_.regions().resolve(block.local, block.local_offset + piece.offset, piece.length, Access::none, local);
     if (found != ErrorCode::ok)
-      return parts_.piece_failed(
+      return peer_.piece_failed(
           token, Status(found, "the local region was deregistered before its bytes came").with_peer(peer_.text()));
     std::memcpy(local.address, data.data(), data.size());
   }
   if (entry.op != transport::Op::message)
-    return parts_.piece_done(token, entry.op == transport::Op::fetch_add ? value : 0);
+    return peer_.piece_done(token, entry.op == transport::Op::fetch_add ? value : 0);
 
-  parts_.slices.release(token);
+  peer_.slices().release(token);
   --t.pieces_out;
   if (t.phase == Phase::flushing) {
     t.needs_flush = false;
-    return parts_.advance(slot);
+    return peer_.advance(slot);
   }
   if (t.phase == Phase::notifying) return peer_.finish(slot, {});
   if (t.phase != Phase::verifying) return peer_.drained(slot);
@@ -179,7 +181,7 @@ void RemoteRequests::on_reply(const record::Reply& reply) {
   work.expected = value;
   work.piece = piece;
   ++t.pieces_out;
-  parts_.on_device(work);
+  device_.run(work);
 }
 
 void RemoteRequests::compare(std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs) {
@@ -194,7 +196,7 @@ void RemoteRequests::compare(std::uint32_t slot, const Piece& piece, std::uint64
   t.checked = piece.offset + piece.length == block_at(t.request.layout, piece.block).length
                   ? Cursor{piece.block + 1, 0}
                   : Cursor{piece.block, piece.offset + piece.length};
-  parts_.advance(slot);
+  peer_.advance(slot);
 }
 
 namespace {
@@ -251,14 +253,14 @@ void RemoteService::on_atomic(const record::Atomic& atomic) {
     work.operation = operation;
     work.operand = operand;
     work.expected = expected;
-    return parts_.on_device(work);
+    return device_.run(work);
   }
   std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(target.address));
   std::uint64_t old = expected;
   if (operation == record::Atomic::kAdd) old = word.fetch_add(operand);
   if (operation == record::Atomic::kCompareSwap) (void)word.compare_exchange_strong(old, operand);
   if (operation == record::Atomic::kSet) old = word.exchange(operand);
-  parts_.notice();
+  peer_.notice();
   reply(head.token, head.serial, code, old);
 }
 
@@ -272,13 +274,21 @@ void RemoteService::on_sum(const record::Sum& sum) {
     code = peer_.regions().resolve(head.region, offset, length, Access::write, memory);
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
   if (!reached_by_cpu(memory.kind) && length > 0)
-    return parts_.on_device(device_work(DeviceOperation::Kind::peers_checksum, head, offset, length));
+    return device_.run(device_work(DeviceOperation::Kind::peers_checksum, head, offset, length));
   reply(head.token, head.serial, code, crc32c(0, std::span<const std::byte>(memory.address, length)));
+}
+
+Status RemoteService::make_visible(RegionId region) const {
+  Status status;
+  for (std::uint16_t i = 0; i < peer_.transports().size() && status; ++i)
+    if (auto* const flushes = dynamic_cast<transport::FlushesWrites*>(peer_.transports()[i].get()))
+      status = flushes->flush(peer_.locals().handle(region, i));
+  return status;
 }
 
 void RemoteService::on_flush(const record::Flush& flush) {
   const RequestHead& head = flush.head;
-  ErrorCode code = parts_.flush(head.region).code();
+  ErrorCode code = make_visible(head.region).code();
   // Last: writes to a region that has ended meanwhile are dropped.
   transport::RegionTable::Resolved memory;
   if (code == ErrorCode::ok) code = peer_.regions().resolve(head.region, 0, 0, Access::none, memory);

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "engine/links/slices.h"
-#include "engine/peer_context.h"
-#include "engine/regions.h"
 #include "engine/staging/staging.h"
+#include "engine/tables/peer_context.h"
+#include "engine/tables/regions.h"
+#include "engine/tables/slices.h"
 
 namespace fairway::engine {
 
@@ -19,16 +19,8 @@ namespace fairway::engine {
 class RemoteRequests {
  public:
   static constexpr std::uint32_t kMost = 32;  // outstanding
-  struct Parts {
-    SliceTable& slices;
-    RemoteRegions& remotes;
-    std::function<void(std::uint32_t token, std::uint64_t value)> piece_done;
-    std::function<void(std::uint32_t token, const Status& status)> piece_failed;
-    std::function<void(std::uint32_t slot)> advance;  // flushed, or as far verified as it goes for now
-    std::function<void(const DeviceOperation&)>
-        on_device;  // takes the checksum of a device's memory: compare() follows
-  };
-  RemoteRequests(PeerContext& peer, Parts parts) : peer_(peer), parts_(std::move(parts)) {}
+  // `device`: of checksums of a device's memory here.
+  RemoteRequests(PeerContext& peer, DeviceOperationRunner& device) : peer_(peer), device_(device) {}
 
   // A piece of a transfer, under a token that it already holds and that counts in pieces_out. False: the transfer
   // failed. Only with left().
@@ -53,7 +45,7 @@ class RemoteRequests {
   std::optional<RequestHead> head_for(std::uint32_t slot, RemoteRegionId region);
 
   PeerContext& peer_;
-  const Parts parts_;
+  DeviceOperationRunner& device_;
   std::uint32_t out_ = 0;
   std::vector<std::uint32_t> waiting_;  // transfers, for a free request
 };
@@ -63,12 +55,8 @@ class RemoteRequests {
 // Requests on device memory, which no CPU reaches, are passed to DeviceOperations. Owner: the peer's worker.
 class RemoteService {
  public:
-  struct Parts {
-    std::function<Status(RegionId)> flush;                  // makes what arrived there visible, at every transport
-    std::function<void(const DeviceOperation&)> on_device;  // goes on with it, and replies
-    std::function<void()> notice;                           // something is there for the user
-  };
-  RemoteService(PeerContext& peer, Parts parts) : peer_(peer), parts_(std::move(parts)) {}
+  // `device`: of requests on a device's memory here: it replies.
+  RemoteService(PeerContext& peer, DeviceOperationRunner& device) : peer_(peer), device_(device) {}
   void greeted(std::size_t record_payload) { record_payload_ = record_payload; }  // the peer's hello
 
   void on_put(const record::Put& put);
@@ -80,8 +68,10 @@ class RemoteService {
              std::span<const std::byte> data = {});
 
  private:
+  [[nodiscard]] Status make_visible(RegionId region) const;  // what arrived there, over any transport, is visible
+
   PeerContext& peer_;
-  const Parts parts_;
+  DeviceOperationRunner& device_;
   std::size_t record_payload_ = 0;
 };
 

@@ -6,7 +6,7 @@
 namespace fairway::engine {
 
 void Transfers::retry_later(std::uint32_t token) {
-  parts_.slices[token].retry = true;
+  peer_.slices()[token].retry = true;
   retries_.push_back(token);
   peer_.has_more();
 }
@@ -15,15 +15,15 @@ bool Transfers::post_retries() {
   bool any = false;
   for (std::size_t i = 0; i < retries_.size();) {
     const std::uint32_t token = retries_[i];
-    SliceEntry& entry = parts_.slices[token];
+    SliceEntry& entry = peer_.slices()[token];
     Transfer& t = transfer(entry.owner);
-    const Route choice = route(parts_.routes.wanted(t.request, entry.piece.bytes()), parts_.routes.views_for(t));
+    const Route choice = route(routes_.wanted(t.request, entry.piece.bytes()), routes_.views_for(t));
     const auto chosen = choice.chosen();
     const auto fits = [&](std::uint8_t link) {
-      const transport::Capabilities& c = *parts_.links[link].capabilities;
+      const transport::Capabilities& c = *links_[link].capabilities;
       const auto shape =
           std::holds_alternative<Strided>(t.request.layout) ? transport::Shape::strided : transport::Shape::indexed;
-      return parts_.routes.view(link).free_slots > 0 && entry.piece.bytes() <= c.max_slice_bytes &&
+      return routes_.view(link).free_slots > 0 && entry.piece.bytes() <= c.max_slice_bytes &&
              (entry.piece.count == 1 || (c.shapes & static_cast<std::uint8_t>(shape)) != 0);
     };
     const auto link = std::find_if(chosen.begin(), chosen.end(), fits);
@@ -32,18 +32,18 @@ bool Transfers::post_retries() {
       entry.retry = false;
       Piece piece = entry.piece;
       piece.link = *link;
-      --parts_.routes.view(*link).free_slots;
-      parts_.routes.view(*link).queued_bytes += piece.bytes();
+      --routes_.view(*link).free_slots;
+      routes_.view(*link).queued_bytes += piece.bytes();
       any |= post_piece(entry.owner, piece, token);
       continue;
     }
     // No link takes the piece as it is: cut the same bytes again, like a transfer of their own.
     bool usable = false;
-    for (const LinkView& view : parts_.routes.views()) usable |= view.usable;
+    for (const LinkView& view : routes_.views()) usable |= view.usable;
     const bool has_space =
-        std::any_of(chosen.begin(), chosen.end(), [&](std::uint8_t l) { return parts_.routes.view(l).free_slots > 0; });
+        std::any_of(chosen.begin(), chosen.end(), [&](std::uint8_t l) { return routes_.view(l).free_slots > 0; });
     if (!usable || (choice.method == Method::native && !has_space)) break;
-    if (choice.method == Method::staged && parts_.routes.waits_for_link(t, choice.method)) break;
+    if (choice.method == Method::staged && routes_.waits_for_link(t, choice.method)) break;
     if (choice.method == Method::none) {
       const std::uint32_t slot = entry.owner;
       drop_piece(token);
@@ -52,37 +52,36 @@ bool Transfers::post_retries() {
       i = 0;
       continue;
     }
-    const std::uint64_t limit = choice.method == Method::native
-                                    ? parts_.links[chosen.front()].capabilities->max_slice_bytes
+    const std::uint64_t limit = choice.method == Method::native   ? links_[chosen.front()].capabilities->max_slice_bytes
                                 : choice.method == Method::staged ? kSlotBytes
                                                                   : record_payload_;
     const bool whole_blocks = entry.piece.count > 1;
     const bool small_enough = entry.piece.count == 1 && entry.piece.length <= limit;
     if (small_enough && choice.method == Method::by_messages) {
-      if (parts_.requests.left() == 0) break;
+      if (requests_.left() == 0) break;
       retries_.erase(retries_.begin() + static_cast<std::ptrdiff_t>(i));
       entry.retry = false;
-      any |= parts_.requests.put_get_or_atomic(entry.owner, entry.piece, token);
+      any |= requests_.put_get_or_atomic(entry.owner, entry.piece, token);
       continue;
     }
     if (small_enough && choice.method == Method::staged) {
       const Piece piece = entry.piece;
-      StagedChunk* const chunk = parts_.staging.take_chunk(entry.owner, piece.block);
+      StagedChunk* const chunk = staging_.take_chunk(entry.owner, piece.block);
       if (chunk == nullptr) break;
       std::erase(retries_, token);
-      parts_.slices.release(token);  // the chunk now counts in pieces_out instead
-      parts_.staging.stage(*chunk, piece);
+      peer_.slices().release(token);  // the chunk now counts in pieces_out instead
+      staging_.stage(*chunk, piece);
       any = true;
       i = 0;
       continue;
     }
-    if (parts_.slices.free_count() == 0) break;
-    const std::uint32_t rest = parts_.slices.acquire(peer_.id().slot);
-    SliceEntry& second = parts_.slices[rest];
+    if (peer_.slices().free_count() == 0) break;
+    const std::uint32_t rest = peer_.slices().acquire(peer_.id().slot);
+    SliceEntry& second = peer_.slices()[rest];
     const std::uint32_t serial = second.serial;
-    second = parts_.slices[token];
+    second = peer_.slices()[token];
     second.serial = serial;
-    SliceEntry& head = parts_.slices[token];
+    SliceEntry& head = peer_.slices()[token];
     if (whole_blocks) {
       head.piece.count = 1;
       second.piece.block += 1;

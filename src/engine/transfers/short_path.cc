@@ -10,9 +10,9 @@ constexpr bool lies_in(std::uint64_t size, std::uint64_t offset, std::uint64_t l
 }  // namespace
 
 bool ShortPath::learn(Operation operation, transport::Op op, const Extent& extent, Known& known) {
-  const Routes::KnownRoute* const route = parts_.routes.known(operation, extent);
+  const Routes::KnownRoute* const route = routes_.known(operation, extent);
   if (route == nullptr) return false;
-  const Link& link = parts_.links[route->link];
+  const Link& link = links_[route->link];
   known = {};
   known.version = route->version;
   known.op = op;
@@ -22,24 +22,24 @@ bool ShortPath::learn(Operation operation, transport::Op op, const Extent& exten
   known.place = route->place;
   known.far_place = route->far_place;
   if (op == transport::Op::write_immediate) {
-    const auto kind = static_cast<unsigned>(parts_.remotes.kind_of(extent.remote.region));
+    const auto kind = static_cast<unsigned>(peer_.remotes().kind_of(extent.remote.region));
     if (!link.has(op) || !link.capabilities->ordered || (link.capabilities->immediate_kinds >> kind & 1) == 0)
       return true;
   }
   if (!link.has(op) || !link.capabilities->visible_when_done) return true;
-  const auto handle = parts_.remotes.handle(parts_.owner, extent.remote.region, link.transport);
+  const auto handle = peer_.remotes().handle(peer_.owner(), extent.remote.region, link.transport);
   if (!handle) return true;
-  const Result<Region> here = peer_.regions().find(known.local), there = parts_.remotes.bounds(known.remote);
+  const Result<Region> here = peer_.regions().find(known.local), there = peer_.remotes().bounds(known.remote);
   if (!here || !there || !reached_by_cpu(here->kind)) return true;
   const bool reads = op == transport::Op::read;
   if (!includes(there->access, reads ? Access::read : Access::write)) return true;
   if (reads && !peer_.regions().is_writable(known.local)) return true;
   known.here = &peer_.regions().slot_of(known.local);
-  known.there = &parts_.remotes.slot_of(known.remote);
+  known.there = &peer_.remotes().slot_of(known.remote);
   known.address = static_cast<std::byte*>(here->address);
   known.here_bytes = here->size_bytes;
   known.there_bytes = there->size_bytes;
-  known.by = dynamic_cast<transport::MovesAtOnce*>(parts_.transports[link.transport].get());
+  known.by = dynamic_cast<transport::MovesAtOnce*>(peer_.transports()[link.transport].get());
   known.remote_handle = *handle;
   return true;
 }
@@ -62,7 +62,7 @@ bool ShortPath::move(Operation operation, const Extent& extent, const RequestOpt
   const std::uint32_t place =
       extent.local.region.slot * 31 + extent.remote.region.slot * 5 + static_cast<std::uint32_t>(op) % 5;
   Known* known = known_.empty() ? nullptr : &known_[place & (known_.size() - 1)];
-  const bool same = known != nullptr && known->version == parts_.routes.version() && known->op == op &&
+  const bool same = known != nullptr && known->version == routes_.version() && known->op == op &&
                     known->local == extent.local.region && known->remote == extent.remote.region;
   if (!same) {
     Known learned;
@@ -77,16 +77,16 @@ bool ShortPath::move(Operation operation, const Extent& extent, const RequestOpt
       !lies_in(known->there_bytes, extent.remote.offset, length))
     return false;
 
-  Link& link = parts_.links[known->link];
+  Link& link = links_[known->link];
   const transport::SmallMove small{
       op, immediate, link.id, known->address + extent.local.offset, known->remote_handle, extent.remote.offset, length};
   const bool timed = count_ % kTimed == 0;
-  const Time begin = timed ? parts_.clock.now() : 0;
+  const Time begin = timed ? clock_.now() : 0;
   const transport::AtOnce answer = known->by->move_now(small);
   if (answer == transport::AtOnce::never) known->by = nullptr;
   if (answer != transport::AtOnce::done) return false;
   ++count_;
-  if (timed) took_ = parts_.clock.now() - begin;
+  if (timed) took_ = clock_.now() - begin;
   ++link.slices;
   link.bytes_out += length;
   if (op == transport::Op::write_immediate) ++link.immediates_posted;

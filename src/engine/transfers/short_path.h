@@ -10,8 +10,8 @@
 #include "engine/links/link_set.h"
 #include "engine/links/routes.h"
 #include "engine/messages/notifier.h"
-#include "engine/peer_context.h"
-#include "engine/transfers/completions.h"
+#include "engine/tables/completions.h"
+#include "engine/tables/peer_context.h"
 #include "transport/optional_calls.h"
 
 namespace fairway::engine {
@@ -22,11 +22,8 @@ namespace fairway::engine {
 // docs/decisions/small-operations-are-done-by-their-caller.md. Owner: the peer's worker.
 class ShortPath {
  public:
-  struct Parts : LinksAndRegions {
-    Routes& routes;
-    Clock& clock;
-  };
-  ShortPath(PeerContext& peer, const Parts& parts) : peer_(peer), parts_(parts) {}
+  ShortPath(PeerContext& peer, LinkSet& links, Routes& routes, Clock& clock)
+      : peer_(peer), links_(links), routes_(routes), clock_(clock) {}
 
   // Any thread: whether a request is of the kind. Those that it asks something else of than to be done go the other
   // way, and so do those that are wrong in a way that shows here.
@@ -71,7 +68,9 @@ class ShortPath {
   [[gnu::noinline]] bool learn(Operation operation, transport::Op op, const Extent& extent, Known& known);
 
   PeerContext& peer_;
-  const Parts parts_;
+  LinkSet& links_;
+  Routes& routes_;
+  Clock& clock_;
   static constexpr std::size_t kKnown = 16;
   std::vector<Known> known_;  // one at the first small transfer, then kKnown (a power of two): most memories are few
   std::uint32_t count_ = 0;

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/links/route.h"
-#include "engine/transfers/request_check.h"
+#include "engine/tables/request_check.h"
+#include "engine/tables/route.h"
 
 // Transfers, part 1: from the start of a transfer to its slices.
 namespace fairway::engine {
@@ -49,23 +49,23 @@ void Transfers::start(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   activate(slot);
   t.phase = Phase::queued;
-  if (peer_.is_down()) return fail(slot, parts_.why_ended());
-  if (parts_.links.settled() && parts_.links.empty()) {
-    return fail(slot, parts_.why_ended());
+  if (peer_.is_down()) return fail(slot, peer_.why_ended());
+  if (links_.settled() && links_.empty()) {
+    return fail(slot, peer_.why_ended());
   }
   if (t.deadline <= peer_.now())
     return fail(slot,
                 Status(ErrorCode::deadline_exceeded, "the deadline passed before it began").with_peer(peer_.text()));
   watch_deadline(t);
-  if (parts_.links.no_link_since() != kNever) {
-    if (active_count_ == 1) parts_.links.forgive_stalls();  // nobody has waited for them
+  if (links_.no_link_since() != kNever) {
+    if (active_count_ == 1) links_.forgive_stalls();  // nobody has waited for them
     peer_.wake_at(peer_.now());
   }
   const TransferId first = t.request.options.after;
   bool first_failed = false;
-  if (first && parts_.worker.wait_for(first, slot, first_failed)) {
+  if (first && worker_.wait_for(first, slot, first_failed)) {
     t.phase = Phase::waiting;
-    if (is_message(t.request.operation)) parts_.matcher.hold_place(slot);
+    if (is_message(t.request.operation)) matcher_.hold_place(slot);
     return;
   }
   if (first_failed) return fail(slot, {ErrorCode::dependency_failed, "the transfer named in `after` failed"});
@@ -77,7 +77,7 @@ void Transfers::start_now(std::uint32_t slot) {
   activate(slot);
   const Transfer& t = transfer(slot);
   if (is_message(t.request.operation))
-    parts_.matcher.start_now(slot);
+    matcher_.start_now(slot);
   else
     post_whole(slot);
   if (t.phase != Phase::done) watch_deadline(t);
@@ -92,19 +92,19 @@ void Transfers::dependency_ended(std::uint32_t slot, bool ok) {
 }
 
 void Transfers::enqueue(std::uint32_t slot) {
-  if (is_message(transfer(slot).request.operation)) return parts_.matcher.start(slot);
+  if (is_message(transfer(slot).request.operation)) return matcher_.start(slot);
   take_turns(slot);
 }
 
 bool Transfers::pump() {
-  if (!has_work() || peer_.is_down() || parts_.links.empty()) return false;
-  parts_.routes.refresh();
-  bool any = parts_.records.post();
-  parts_.requests.proceed();
-  any |= parts_.matcher.announce();
+  if (!has_work() || peer_.is_down() || links_.empty()) return false;
+  routes_.refresh();
+  bool any = records_.post();
+  requests_.proceed();
+  any |= matcher_.announce();
   any |= post_retries();
   any |= post_transfers();
-  if (parts_.records.has_work()) any |= parts_.records.post();
+  if (records_.has_work()) any |= records_.post();
   return any;
 }
 
@@ -118,17 +118,16 @@ bool Transfers::opens_a_way(const Transfer& t) const {
 bool Transfers::goes_whole(Transfer& t) {
   const auto* extent = std::get_if<Extent>(&t.request.layout);
   const bool event = t.request.options.notify.kind == NotifyKind::event;
-  if (extent == nullptr || t.total == 0 || parts_.slices.free_for_pieces() == 0 ||
-      (event && !parts_.notifier.has_credit()))
+  if (extent == nullptr || t.total == 0 || peer_.slices().free_for_pieces() == 0 || (event && !notifier_.has_credit()))
     return false;
-  const Routes::KnownRoute* const known = parts_.routes.known(t.request.operation, *extent);
+  const Routes::KnownRoute* const known = routes_.known(t.request.operation, *extent);
   if (known == nullptr) return false;
-  const Link& link = parts_.links[known->link];
-  parts_.routes.view(known->link) = link.view();
+  const Link& link = links_[known->link];
+  routes_.view(known->link) = link.view();
   if (link.free_slots() == 0 || t.total > link.capabilities->max_slice_bytes ||
-      !parts_.outbox.has_room(link.transport) || !parts_.routes.recall(t))
+      !peer_.outbox().has_room(link.transport) || !routes_.recall(t))
     return false;
-  return parts_.notifier.take_credit(t);
+  return notifier_.take_credit(t);
 }
 
 void Transfers::post_whole(std::uint32_t slot) {
@@ -137,7 +136,7 @@ void Transfers::post_whole(std::uint32_t slot) {
   t.cursor.block = t.blocks;
   ++t.pieces_out;
   const Piece all{0, 0, t.total, 1, t.route.links[0]};
-  (void)post_piece(slot, all, parts_.slices.acquire(peer_.id().slot));
+  (void)post_piece(slot, all, peer_.slices().acquire(peer_.id().slot));
 }
 
 bool Transfers::post_transfers() {
@@ -161,54 +160,54 @@ bool Transfers::post_transfers() {
 
 Turn Transfers::move(std::uint32_t slot) {
   Transfer& t = transfer(slot);
-  if (!parts_.notifier.take_credit(t)) return Turn::no_credit;
-  const bool known = parts_.routes.recall(t);
-  if (!known && t.bytes_posted == 0) parts_.rates.find_places(t);
-  const std::span<LinkView> views = parts_.routes.views_for(t);
-  if (!known && (t.route_version != parts_.routes.version() || t.route.method == Method::none)) {
+  if (!notifier_.take_credit(t)) return Turn::no_credit;
+  const bool known = routes_.recall(t);
+  if (!known && t.bytes_posted == 0) rates_.find_places(t);
+  const std::span<LinkView> views = routes_.views_for(t);
+  if (!known && (t.route_version != routes_.version() || t.route.method == Method::none)) {
     bool opening = false;
-    const RouteRequest asked = parts_.routes.wanted(t.request, t.total, &opening);
+    const RouteRequest asked = routes_.wanted(t.request, t.total, &opening);
     t.route = opening ? Route() : route(asked, views);
-    t.route_version = parts_.routes.version();
+    t.route_version = routes_.version();
     t.memory_kinds = asked.memory_kinds;
     if (opening) return Turn::no_credit;  // the transport wakes the worker
-    if (t.route.method == Method::staged && parts_.routes.waits_for_link(t, t.route.method)) {
+    if (t.route.method == Method::staged && routes_.waits_for_link(t, t.route.method)) {
       t.route = {};
       return Turn::no_credit;
     }
     if (t.route.method == Method::none) {
       const bool ready = std::any_of(views.begin(), views.end(), [](const LinkView& view) { return view.usable; });
       if (!ready) return Turn::links_full;  // a link may come up; link_timers() limits the wait
-      if (parts_.routes.waits_for_link(t, t.route.method)) return Turn::no_credit;
+      if (routes_.waits_for_link(t, t.route.method)) return Turn::no_credit;
       fail(slot, Status(ErrorCode::unsupported, "no link to the peer can do this operation or carry it by messages")
                      .with_peer(peer_.text()));
       return Turn::failed;
     }
-    parts_.routes.remember(t);
+    routes_.remember(t);
   }
-  if (t.route.method == Method::staged) return parts_.staging.move(slot);
+  if (t.route.method == Method::staged) return staging_.move(slot);
   t.phase = Phase::moving;
   if (t.total == 0 && opens_a_way(t)) {
-    if (parts_.slices.free_for_pieces() == 0 || views[t.route.links[0]].free_slots == 0) return Turn::links_full;
+    if (peer_.slices().free_for_pieces() == 0 || views[t.route.links[0]].free_slots == 0) return Turn::links_full;
     t.cursor.block = t.blocks;
     ++t.pieces_out;
     const Piece nothing{0, 0, 0, 1, t.route.links[0]};
-    return post_piece(slot, nothing, parts_.slices.acquire(peer_.id().slot)) ? Turn::posted_all : Turn::failed;
+    return post_piece(slot, nothing, peer_.slices().acquire(peer_.id().slot)) ? Turn::posted_all : Turn::failed;
   }
   const bool by_messages = t.route.method == Method::by_messages;
   std::uint64_t largest = by_messages ? record_payload_ : 0;
   if (!by_messages)
     for (const std::uint8_t link : t.route.chosen())
       largest = std::max(largest, views[link].capabilities->max_slice_bytes);
-  std::size_t limit = std::min(turns_.left(slot, largest), parts_.slices.free_for_pieces());
-  if (by_messages) limit = std::min<std::size_t>(limit, parts_.requests.left());
-  Pieces& pieces = parts_.slices.pieces();
+  std::size_t limit = std::min(turns_.left(slot, largest), peer_.slices().free_for_pieces());
+  if (by_messages) limit = std::min<std::size_t>(limit, requests_.left());
+  Pieces& pieces = peer_.slices().pieces();
   const std::size_t count =
       stripe(t.request.layout, t.blocks, t.cursor, t.route, views, record_payload_, std::span(pieces).first(limit));
   for (std::size_t i = 0; i < count; ++i) {
     ++t.pieces_out;
     turns_.spend(slot, pieces[i]);
-    if (!post_piece(slot, pieces[i], parts_.slices.acquire(peer_.id().slot))) return Turn::failed;
+    if (!post_piece(slot, pieces[i], peer_.slices().acquire(peer_.id().slot))) return Turn::failed;
   }
   if (t.cursor.block >= t.blocks) {
     if (t.pieces_out == 0) advance(slot);  // nothing to move
@@ -221,16 +220,16 @@ Turn Transfers::move(std::uint32_t slot) {
 // Hands one piece to its link, under a token that it already holds. False: the transfer failed.
 bool Transfers::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token) {
   Transfer& t = transfer(slot);
-  SliceEntry& entry = parts_.slices[token];
+  SliceEntry& entry = peer_.slices()[token];
   if (t.route.method == Method::by_messages && entry.use == SliceUse::free)
-    return parts_.requests.put_get_or_atomic(slot, piece, token);
-  Link& link = parts_.links[piece.link];
+    return requests_.put_get_or_atomic(slot, piece, token);
+  Link& link = links_[piece.link];
   transport::Slice slice;
   slice.op = op_of(t.request.operation);
   const Status status = fill_slice(t, piece, slice, link.transport);
   const std::uint32_t serial = entry.serial;
   if (!status) {
-    parts_.slices.release(token);
+    peer_.slices().release(token);
     --t.pieces_out;
     fail(slot, status.with_peer(peer_.text()).with_link(link.text));
     return false;
@@ -245,36 +244,36 @@ bool Transfers::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t
            false,           piece.link,
            peer_.id().slot, slot,
            serial,          rides ? link.immediates_posted++ : 0,
-           piece,           parts_.links.since_now()};
-  parts_.links.entered(link, slice.start_after != nullptr);
+           piece,           links_.since_now()};
+  links_.entered(link, slice.start_after != nullptr);
   link.queued_bytes += piece.bytes();
   t.bytes_posted += piece.bytes();
   t.links_used |= std::uint64_t{1} << piece.link;
-  if (t.paced) link.pace.posted(parts_.rates.least_of(link, t), peer_.now());
+  if (t.paced) link.pace.posted(rates_.least_of(link, t), peer_.now());
   t.needs_flush |= slice.op == transport::Op::write && !link.capabilities->visible_when_done;
-  parts_.outbox.add(link.transport, slice);
+  peer_.outbox().add(link.transport, slice);
   return true;
 }
 
 // The immediate of the write itself, which arrives once the bytes are visible. Nothing: none is possible.
 std::optional<std::uint32_t> Transfers::riding_immediate(std::uint32_t slot, const Piece& piece) {
   const Transfer& t = transfer(slot);
-  const Link& link = parts_.links[piece.link];
+  const Link& link = links_[piece.link];
   const bool writes = t.request.operation == Operation::write || t.request.operation == Operation::send;
   if (!writes || t.blocks != 1 || piece.bytes() != t.total || t.request.options.checksum ||
       !link.capabilities->ordered || !link.has(transport::Op::write_immediate) || !link.capabilities->visible_when_done)
     return std::nullopt;
-  const MemoryKind target = parts_.remotes.kind_of(block_at(t.request.layout, 0).remote);
+  const MemoryKind target = peer_.remotes().kind_of(block_at(t.request.layout, 0).remote);
   if ((link.capabilities->immediate_kinds >> static_cast<unsigned>(target) & 1) == 0) return std::nullopt;
   if (t.request.operation == Operation::send) {
-    const auto immediate = parts_.matcher.ending_immediate(slot);
-    if (immediate) parts_.records.post_all_ahead(piece.link);
+    const auto immediate = matcher_.ending_immediate(slot);
+    if (immediate) records_.post_all_ahead(piece.link);
     return immediate;
   }
   const Notify& notify = t.request.options.notify;
   if (notify.kind == NotifyKind::event) {
-    const auto immediate = parts_.notifier.event_immediate(slot);
-    if (immediate && t.arming != kNoSlot) parts_.records.post_ahead(t.arming, piece.link);
+    const auto immediate = notifier_.event_immediate(slot);
+    if (immediate && t.arming != kNoSlot) records_.post_ahead(t.arming, piece.link);
     return immediate;
   }
   if (notify.kind != NotifyKind::counter || (notify.immediate & kEventBit) != 0) return std::nullopt;
@@ -283,7 +282,7 @@ std::optional<std::uint32_t> Transfers::riding_immediate(std::uint32_t slot, con
 
 Status Transfers::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport) {
   if (is_atomic(t.request.operation)) {
-    const auto handle = parts_.remotes.handle(parts_.owner, t.request.target.region, transport);
+    const auto handle = peer_.remotes().handle(peer_.owner(), t.request.target.region, transport);
     if (!handle) return handle.status();
     slice.remote_handle = *handle;
     slice.remote_offset = t.request.target.offset;
@@ -294,21 +293,21 @@ Status Transfers::fill_slice(Transfer& t, const Piece& piece, transport::Slice& 
   }
   const Block first = block_at(t.request.layout, piece.block);
   if (Status status =
-          resolve(peer_.regions(), parts_.remotes, t, piece.block, first, piece.offset, piece.length, slice.local);
+          resolve(peer_.regions(), peer_.remotes(), t, piece.block, first, piece.offset, piece.length, slice.local);
       !status)
     return status;
   if (piece.count > 1) {  // all of one pair of regions, whose access the first block has checked
     const auto local = peer_.regions().find(first.local);
-    const auto remote = parts_.remotes.bounds(first.remote);
+    const auto remote = peer_.remotes().bounds(first.remote);
     if (!local || !remote) return {ErrorCode::revoked, "a region was deregistered or released"};
     const std::uint64_t bad =
         first_outside(t.request.layout, piece.block, piece.count, local->size_bytes, remote->size_bytes);
     if (bad != piece.block + piece.count)
       return {ErrorCode::out_of_range, "block " + std::to_string(bad) + " lies outside its regions"};
   }
-  const auto handle = parts_.remotes.handle(parts_.owner, first.remote, transport);
+  const auto handle = peer_.remotes().handle(peer_.owner(), first.remote, transport);
   if (!handle) return handle.status();
-  slice.local_handle = parts_.locals.handle(first.local, transport);
+  slice.local_handle = peer_.locals().handle(first.local, transport);
   slice.start_after = t.request.options.start_after;
   slice.remote_handle = *handle;
   slice.remote_offset = first.remote_offset + piece.offset;
@@ -338,21 +337,21 @@ Status Transfers::fill_slice(Transfer& t, const Piece& piece, transport::Slice& 
 // the sender may have a link a moment earlier, and would send to a receive that is gone. If there is no link for
 // kBoundsOfAReceive, the session ends on both sides.
 Time Transfers::give_up_without_link() {
-  if (parts_.links.no_link_since() == kNever || first_active_ == kNoSlot) return kNever;
-  if (!parts_.links.is_over(parts_.links.no_link_since(), parts_.links.bound()))
-    return parts_.links.look_at(parts_.links.no_link_since(), parts_.links.bound());
-  const Status why = Status(ErrorCode::link_failed, "no link to the peer is left: " + parts_.links.why_no_link())
-                         .with_peer(peer_.text());
+  if (links_.no_link_since() == kNever || first_active_ == kNoSlot) return kNever;
+  if (!links_.is_over(links_.no_link_since(), links_.bound()))
+    return links_.look_at(links_.no_link_since(), links_.bound());
+  const Status why =
+      Status(ErrorCode::link_failed, "no link to the peer is left: " + links_.why_no_link()).with_peer(peer_.text());
   for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
     const Transfer& t = transfer(slot);
     const std::uint32_t next = t.next_active;
     if (t.request.operation != Operation::receive || t.rendezvous.other) fail(slot, why);
     slot = next;
   }
-  parts_.links.forgive_stalls();
-  if (first_active_ == kNoSlot || parts_.links.no_link_since() == kNever) return kNever;
-  if (!parts_.links.is_over(parts_.links.no_link_since(), kBoundsOfAReceive * parts_.links.bound()))
-    return parts_.links.look_at(parts_.links.no_link_since(), kBoundsOfAReceive * parts_.links.bound());
+  links_.forgive_stalls();
+  if (first_active_ == kNoSlot || links_.no_link_since() == kNever) return kNever;
+  if (!links_.is_over(links_.no_link_since(), kBoundsOfAReceive * links_.bound()))
+    return links_.look_at(links_.no_link_since(), kBoundsOfAReceive * links_.bound());
   peer_.end_session(why);
   return kNever;
 }

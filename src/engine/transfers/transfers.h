@@ -14,16 +14,16 @@
 
 #include "core/counters.h"
 #include "engine/links/rates.h"
-#include "engine/links/route.h"
 #include "engine/links/routes.h"
-#include "engine/links/slices.h"
 #include "engine/messages/matcher.h"
 #include "engine/messages/notifier.h"
 #include "engine/messages/record_sender.h"
 #include "engine/staging/client.h"
+#include "engine/tables/route.h"
+#include "engine/tables/slices.h"
+#include "engine/tables/turns.h"
 #include "engine/transfers/remote_requests.h"
 #include "engine/transfers/short_path.h"
-#include "engine/transfers/turns.h"
 
 namespace fairway::engine {
 
@@ -47,21 +47,21 @@ class TransferOwner {
 // peer's worker.
 class Transfers {
  public:
-  struct Parts : LinksAndRegions {
-    SliceTable& slices;
-    Outbox& outbox;
-    TransferOwner& worker;
-    Routes& routes;
-    LinkRates& rates;
-    ShortPath& short_path;
-    RecordSender& records;
-    Notifier& notifier;
-    RemoteRequests& requests;
-    MessageMatcher& matcher;
-    StagingClient& staging;
-    std::function<Status()> why_ended;  // the peer's session, or: why there is no link to it
-  };
-  Transfers(PeerContext& peer, Parts parts) : peer_(peer), parts_(std::move(parts)), turns_(peer.table()) {}
+  Transfers(PeerContext& peer, TransferOwner& worker, LinkSet& links, Routes& routes, LinkRates& rates,
+            ShortPath& short_path, RecordSender& records, Notifier& notifier, RemoteRequests& requests,
+            MessageMatcher& matcher, StagingClient& staging)
+      : peer_(peer),
+        worker_(worker),
+        links_(links),
+        routes_(routes),
+        rates_(rates),
+        short_path_(short_path),
+        records_(records),
+        notifier_(notifier),
+        requests_(requests),
+        matcher_(matcher),
+        staging_(staging),
+        turns_(peer.table()) {}
   void greeted(std::size_t record_payload) { record_payload_ = record_payload; }  // of a put or a get
 
   // ---- from the worker ----
@@ -69,9 +69,9 @@ class Transfers {
   bool move_at_once(Operation operation, const Extent& extent, const RequestOptions& options,
                     AtOnceTable<>::Past& past) {
     const bool event = options.notify.kind == NotifyKind::event;
-    if (peer_.is_down() || has_work() || (event && !parts_.notifier.has_credit())) return false;
-    if (!parts_.short_path.move(operation, extent, options, past)) return false;
-    if (event) parts_.notifier.spent_credit();
+    if (peer_.is_down() || has_work() || (event && !notifier_.has_credit())) return false;
+    if (!short_path_.move(operation, extent, options, past)) return false;
+    if (event) notifier_.spent_credit();
     ++ended_ok_;
     bytes_moved_ += past.bytes;
     if (past.took != at_once_.took) {
@@ -84,7 +84,7 @@ class Transfers {
   void start(std::uint32_t slot);
   // A send or receive with nothing but its memory and tag, or a small write or read, in its submitter's call.
   [[nodiscard]] bool may_start_now(Transfer& t) {
-    return !peer_.is_down() && !parts_.links.empty() && parts_.links.no_link_since() == kNever &&
+    return !peer_.is_down() && !links_.empty() && links_.no_link_since() == kNever &&
            (t.request.operation == Operation::receive || !has_work()) &&
            (is_message(t.request.operation) || goes_whole(t));
   }
@@ -96,7 +96,7 @@ class Transfers {
   void force_stop(std::uint32_t slot);   // closes the links that still hold its slices
   bool pump();                           // hands to links what they take; true when it did
   [[nodiscard]] bool has_work() const {  // for pump(), now or when links have room
-    return parts_.records.has_work() || parts_.matcher.has_work() || !retries_.empty() || parts_.requests.has_work() ||
+    return records_.has_work() || matcher_.has_work() || !retries_.empty() || requests_.has_work() ||
            turns_.waiting() > 0;
   }
   Time run_timers(Time now);    // when to run again
@@ -162,7 +162,16 @@ class Transfers {
   [[nodiscard]] Status why_ended(const Transfer& t, const Status& status) const;
 
   PeerContext& peer_;
-  const Parts parts_;
+  TransferOwner& worker_;
+  LinkSet& links_;
+  Routes& routes_;
+  LinkRates& rates_;
+  ShortPath& short_path_;
+  RecordSender& records_;
+  Notifier& notifier_;
+  RemoteRequests& requests_;
+  MessageMatcher& matcher_;
+  StagingClient& staging_;
   std::size_t record_payload_ = 0;
   Turns turns_;                         // of those that wait for room on links
   std::vector<std::uint32_t> retries_;  // tokens of pieces to post again

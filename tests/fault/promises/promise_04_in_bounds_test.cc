@@ -9,8 +9,8 @@
 #include "cluster.h"
 #include "core/bytes.h"
 #include "engine/messages/notifier.h"
-#include "engine/messages/record.h"
-#include "engine/regions.h"
+#include "engine/tables/record.h"
+#include "engine/tables/regions.h"
 #include "fuzz/engine/victim.h"
 
 namespace fairway::promises {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "engine/regions.h"
+#include "engine/tables/regions.h"
 
 // Whatever the bytes: refused, or a description that is written again as exactly these bytes.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/open.h"
-#include "engine/regions.h"
+#include "engine/tables/regions.h"
 
 namespace fairway::hostile {
 

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/transfers/transfer.h"
+#include "engine/tables/transfer.h"
 #include "two_engines.h"
 
 namespace fairway {

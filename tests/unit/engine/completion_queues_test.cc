@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/transfers/completions.h"
+#include "engine/tables/completions.h"
 #include "two_engines.h"
 
 namespace fairway {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "collectives/counter_range.h"
-#include "engine/messages/notify.h"
+#include "engine/tables/notify.h"
 #include "two_engines.h"
 
 namespace fairway {

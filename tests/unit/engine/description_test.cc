@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "engine/regions.h"
+#include "engine/tables/regions.h"
 
 namespace fairway::engine {
 namespace {

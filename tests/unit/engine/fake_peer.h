@@ -3,19 +3,21 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "engine/peer_context.h"
+#include "engine/tables/peer_context.h"
 
 namespace fairway::engine {
 
-// A peer as its parts see it, without an engine: it keeps what they ask for.
-class FakePeer : public PeerContext {
+// A peer as its parts see it, without an engine: it keeps what they ask for. It has the worker's tables, too.
+class FakePeer : public PeerContext, public WorkerContext {
  public:
   static constexpr PeerId kId{3, 1};
-  FakePeer() : PeerContext(kId, table, local, pool) {}
-  explicit FakePeer(transport::RegionTable& regions) : PeerContext(kId, table, regions, pool) {}  // of several peers
+  explicit FakePeer(WorkerTables::Transports transports = {}) : FakePeer(std::move(transports), nullptr) {}
+  explicit FakePeer(transport::RegionTable& regions) : FakePeer({}, &regions) {}  // of several peers
 
   std::string text() const override { return "the peer"; }
   bool is_down() const override { return down; }
@@ -24,6 +26,9 @@ class FakePeer : public PeerContext {
   void end_session(const Status& reason) override { session_end = reason; }
   void has_more() override {}
   void again() override {}
+  void on_untaken(std::uint32_t token) override { untaken.push_back(token); }
+  void notice() override { ++noticed; }
+  Status why_ended() const override { return {ErrorCode::peer_dead, "it has left"}; }
   void violation(const std::string& what) override { violations.push_back(what); }
   void take_turns(std::uint32_t slot) override { turns.push_back(slot); }
   void drained(std::uint32_t slot) override {
@@ -47,6 +52,27 @@ class FakePeer : public PeerContext {
     if (on_end) on_end(slot);
   }
   void adopt(std::uint32_t slot) override { table[slot].request.peer = id(); }
+  void begin_inner(std::uint32_t) override {}
+  void advance(std::uint32_t slot) override { advanced.push_back(slot); }
+  void signal(std::uint32_t slot) override { signalled.push_back(slot); }
+  void piece_done(std::uint32_t token, std::uint64_t value) override {
+    const std::uint32_t slot = end_piece(token);
+    table[slot].completion.old_value = value;
+    done.push_back(slot);
+  }
+  void piece_failed(std::uint32_t token, const Status& status) override { fail(end_piece(token), status); }
+  void compare(std::uint32_t, const Piece& piece, std::uint64_t ours, std::uint64_t theirs) override {
+    compared.push_back({piece.block, ours, theirs});
+  }
+  transport::Reach reach_by_any(RegionId, RemoteRegionId) override { return reach; }
+  void remove_window(RegionId window, std::uint32_t slot, std::shared_ptr<void> kept) override {
+    last_kept = std::move(kept);
+    removed.emplace_back(window, slot);
+  }
+  void end_lease(RegionId region, std::function<void(Status)> then) override {
+    ending = std::move(then);
+    closed.push_back(region);
+  }
   std::uint32_t acquire_record(RecordType) override { return pool.acquire(); }
   void enqueue_record(std::uint32_t record, std::uint32_t owner) override {
     pool[record].owner = owner;
@@ -89,7 +115,9 @@ class FakePeer : public PeerContext {
 
   TransferTable table{64, 64};  // the second half: of the engine's own
   transport::RegionTable local{64};
-  RecordPool pool;
+  transport::RegionTable bounds{16};  // of imported regions
+  WorkerTables tables;
+  RecordPool& pool = tables.records;
   RecordStream stream{pool};
   bool down = false;
   Time time = kSecond, woken_at = kNever;
@@ -100,6 +128,28 @@ class FakePeer : public PeerContext {
   std::vector<std::uint32_t> turns;
   std::map<std::uint32_t, Status> ended;
   std::function<void(std::uint32_t)> on_fail, on_end;
+  int noticed = 0;
+  std::vector<std::uint32_t> untaken, advanced, signalled, done;  // tokens, and transfers
+  struct Compared {
+    std::uint64_t block, ours, theirs;
+  };
+  std::vector<Compared> compared;
+  transport::Reach reach = transport::Reach::no;
+  std::vector<std::pair<RegionId, std::uint32_t>> removed;  // windows
+  std::shared_ptr<void> last_kept;
+  std::vector<RegionId> closed;  // leases
+  std::function<void(Status)> ending;
+
+ private:
+  FakePeer(WorkerTables::Transports transports, transport::RegionTable* regions)
+      : PeerContext({kId, 1, 0}, tables),
+        tables(0, *this, std::move(transports), table, regions == nullptr ? local : *regions, bounds, 64, 8) {}
+  std::uint32_t end_piece(std::uint32_t token) {
+    const std::uint32_t slot = tables.slices[token].owner;
+    tables.slices.release(token);
+    --table[slot].pieces_out;
+    return slot;
+  }
 };
 
 }  // namespace fairway::engine

@@ -80,6 +80,7 @@ struct FakeWorkers final : CallerStepped {
     for (filled = 0; filled < room.size() && to_poll > 0; --to_poll) room[filled++].bytes = 8;
     return step(now);
   }
+  bool any_left() const override { return left; }
   bool prepare_sleep() override {
     ++prepared;
     return quiet;
@@ -92,6 +93,7 @@ struct FakeWorkers final : CallerStepped {
   Time next = kNever;  // when they want to be stepped again; 0: at once
   bool quiet = true;
   bool here = false;
+  bool left = false;  // something to poll
   std::function<void()> on_step;
 };
 

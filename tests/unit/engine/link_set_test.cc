@@ -23,11 +23,10 @@ struct TellingWire final : FakeWire, transport::TellsProgress {
 };
 
 struct LinksOfAPeer : testing::Test, LinkOwner {
-  explicit LinksOfAPeer(std::unique_ptr<FakeWire> by = std::make_unique<FakeWire>()) : transports(make(wire, by)) {}
-  static std::vector<std::unique_ptr<transport::Transport>> make(FakeWire*& wire, std::unique_ptr<FakeWire>& by) {
-    std::vector<std::unique_ptr<transport::Transport>> made;
+  explicit LinksOfAPeer(std::unique_ptr<FakeWire> by = std::make_unique<FakeWire>()) : peer(alone(std::move(by))) {}
+  static WorkerTables::Transports alone(std::unique_ptr<FakeWire> by) {
+    WorkerTables::Transports made;
     made.push_back(std::move(by));
-    wire = static_cast<FakeWire*>(made.back().get());
     return made;
   }
   void link_up(std::uint8_t) override { ++ups; }
@@ -35,6 +34,7 @@ struct LinksOfAPeer : testing::Test, LinkOwner {
   void link_lost(Link&, bool) override { ++losses; }
   void epoch_closed(std::uint8_t, bool both) override { (both ? both_closed : here_closed) += 1; }
   void no_link(const std::string& reasons) override { none = reasons; }
+  void link_slow(const Link&, std::string) override {}
   void tell(const LinkClosed& message) override { told.push_back(message); }
 
   void connect(transport::Role role = transport::Role::initiator) {
@@ -92,18 +92,15 @@ struct LinksOfAPeer : testing::Test, LinkOwner {
   }
 
   FakePeer peer;
-  FakeWire* wire = nullptr;
-  std::vector<std::unique_ptr<transport::Transport>> transports;
-  transport::RegionTable bounds{8};
-  LocalRegions locals{{}, 0, peer.local};
-  RemoteRegions remotes{transports, bounds};
+  FakeWire* const wire = static_cast<FakeWire*>(peer.transports()[0].get());
+  LocalRegions& locals = peer.tables.locals;
+  RemoteRegions& remotes = peer.tables.remotes;
   ScratchMemory scratch{locals, 4, kMaxLinks* kScratchBytes};
-  SliceTable slices{64, 8};
+  SliceTable& slices = peer.tables.slices;
   CountingRng rng;
-  RegionOwner owner{FakePeer::kId, 1, 0};
-  std::optional<LinkSet> links{std::in_place, peer, *this,
-                               LinkSet::Parts{transports, locals, remotes, scratch, slices, rng, owner,
-                                              PeerClock(false, peer.time), kPeerTimeout, true}};
+  const RegionOwner& owner = peer.owner();
+  std::optional<LinkSet> links{std::in_place, peer, *this, scratch, rng, PeerClock(false, peer.time),
+                               kPeerTimeout,  true};
   int ups = 0, readies = 0, losses = 0, here_closed = 0, both_closed = 0;
   std::string none;
   std::vector<LinkClosed> told;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 #include "transport/transport.h"
 
 namespace fairway::engine {

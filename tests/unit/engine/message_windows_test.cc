@@ -9,13 +9,9 @@ struct WindowsOfReceives : OneLink {
     return windows.open_window({local, offset, length}, length, 1024, described);
   }
   std::vector<std::byte> described;
-  std::vector<std::pair<RegionId, std::uint32_t>> removed;
-  std::shared_ptr<void> last_kept;
-  MessageWindows windows{
-      peer, {locals, remotes, owner, [this](RegionId window, std::uint32_t slot, std::shared_ptr<void> kept) {
-               last_kept = std::move(kept);
-               removed.emplace_back(window, slot);
-             }}};
+  std::vector<std::pair<RegionId, std::uint32_t>>& removed = peer.removed;
+  std::shared_ptr<void>& last_kept = peer.last_kept;
+  MessageWindows windows{peer, links};
 };
 
 TEST_F(WindowsOfReceives, AreRegionsOfThatMemoryWhichThePeerMayWriteTo) {

@@ -10,11 +10,7 @@ namespace {
 constexpr std::uint32_t kCredits = 4;
 
 struct Notifying {
-  Notifying()
-      : notifier(peer,
-                 {peer.stream, queue, counters, [this] { ++noticed; },
-                  [this](std::uint32_t slot) { signalled.push_back(slot); }},
-                 kCredits) {
+  Notifying() : notifier(peer, peer.stream, queue, counters, kCredits) {
     notifier.greeted(kCredits);
     peer.on_end = [this](std::uint32_t slot) {
       notifier.ended(peer.table[slot]);
@@ -53,8 +49,6 @@ struct Notifying {
   FakePeer peer;
   NotificationQueue queue{1, 64};
   CounterTable counters{4};
-  int noticed = 0;
-  std::vector<std::uint32_t> signalled;
   Notifier notifier;
 };
 
@@ -76,7 +70,7 @@ TEST_F(Notifications, WhatCameBeforeTheEndIsDeliveredAfterIt) {
   right.notifier.on_immediate(kEventBit | kBareEventBit | 7);
   right.notifier.on_immediate(9);
   EXPECT_EQ(right.polled(), std::vector<std::uint32_t>{7});
-  EXPECT_EQ(right.noticed, 2);
+  EXPECT_EQ(right.peer.noticed, 2);
 }
 
 TEST_F(Notifications, RideOnWritesOfUpTo256KiB) {
@@ -96,13 +90,13 @@ TEST_F(Notifications, OfEachKindGoTheirWayOnceTheBytesAreThere) {
     left.notifier.notify(slot);
   }
   EXPECT_TRUE(left.peer.ended.contains(none));
-  EXPECT_EQ(left.signalled, std::vector{signal});
+  EXPECT_EQ(left.peer.signalled, std::vector{signal});
   EXPECT_FALSE(left.peer.ended.contains(event));  // not before its record has arrived
   carry(left, right);
   EXPECT_TRUE(left.peer.ended.at(count) && left.peer.ended.at(event));
   EXPECT_EQ(right.polled(), std::vector<std::uint32_t>{5});
   EXPECT_EQ(right.counters.read(9), 1u);
-  EXPECT_EQ(right.noticed, 2);
+  EXPECT_EQ(right.peer.noticed, 2);
 }
 
 TEST_F(Notifications, WithoutACreditWaitUntilThePeersUserHasPolled) {

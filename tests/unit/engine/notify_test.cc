@@ -1,4 +1,4 @@
-#include "engine/messages/notify.h"
+#include "engine/tables/notify.h"
 
 #include <barrier>
 #include <memory>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/messages/arrivals.h"
+#include "engine/arrivals.h"
 
 namespace fairway::engine {
 namespace {

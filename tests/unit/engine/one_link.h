@@ -9,8 +9,8 @@
 
 #include "engine/links/rates.h"
 #include "engine/links/routes.h"
-#include "engine/links/slices.h"
 #include "engine/messages/record_sender.h"
+#include "engine/tables/slices.h"
 #include "engine/transfers/short_path.h"
 #include "fake_peer.h"
 #include "fake_wire.h"
@@ -34,7 +34,9 @@ struct NoThreads final : Executor {
 template <class APeer>
 struct OneLinkOf : testing::Test, LinkOwner {
   explicit OneLinkOf(std::size_t wires = 1, MachineDiscovery::Source model = nullptr)
-      : transports(make(wires)), machine(executor, std::move(model), [] {}) {
+      : OneLinkOf(make(wires), std::move(model)) {}
+  explicit OneLinkOf(WorkerTables::Transports wires, MachineDiscovery::Source model = nullptr)
+      : peer(std::move(wires)), machine(executor, std::move(model), [] {}) {
     std::vector<std::string> names;
     for (const auto& transport : transports) names.emplace_back(transport->name());
     links.connect(names, transport::Role::initiator, {}, 0);
@@ -43,8 +45,8 @@ struct OneLinkOf : testing::Test, LinkOwner {
     locals.add(local, locals.register_with_all({}, {}), {}, {});
     remote = import(1);
   }
-  static std::vector<std::unique_ptr<transport::Transport>> make(std::size_t wires) {
-    std::vector<std::unique_ptr<transport::Transport>> made;
+  static WorkerTables::Transports make(std::size_t wires) {
+    WorkerTables::Transports made;
     for (const char* name : {"wire", "cable"})
       if (made.size() < wires) made.push_back(std::make_unique<FakeWire>(name));
     return made;
@@ -77,39 +79,33 @@ struct OneLinkOf : testing::Test, LinkOwner {
   void link_lost(Link&, bool was_ready) override { routes.link_changed(was_ready); }
   void epoch_closed(std::uint8_t, bool) override {}
   void no_link(const std::string&) override {}
+  void link_slow(const Link&, std::string detail) override { slow.push_back(std::move(detail)); }
   void tell(const LinkClosed&) override {}
 
   APeer peer;
-  std::vector<std::unique_ptr<transport::Transport>> transports;
+  const WorkerTables::Transports& transports = peer.tables.transports;
   NoThreads executor;
   CountingRng rng;
-  transport::RegionTable bounds{8};
-  LocalRegions locals{transports, 0, peer.local};
-  RemoteRegions remotes{transports, bounds};
+  LocalRegions& locals = peer.tables.locals;
+  RemoteRegions& remotes = peer.tables.remotes;
   ScratchMemory scratch{locals, 4, kMaxLinks* kScratchBytes};
-  SliceTable slices{64, 8};
-  RegionOwner owner{FakePeer::kId, 1, 0};
+  SliceTable& slices = peer.tables.slices;
+  const RegionOwner& owner = peer.owner();
   MachineDiscovery machine;
   GpuRates gpus{machine};
-  std::vector<std::uint32_t> untaken;
-  std::function<void(std::uint32_t)> on_untaken = [this](std::uint32_t token) { untaken.push_back(token); };
-  Outbox outbox{transports, [this](std::uint32_t token) { on_untaken(token); }};
-  LinkSet links{
-      peer,
-      *this,
-      {transports, locals, remotes, scratch, slices, rng, owner, PeerClock(false, peer.time), kSecond, false}};
-  const LinksAndRegions reached{transports, locals, remotes, links, owner};
-  Routes routes{peer, reached};
+  std::vector<std::uint32_t>& untaken = peer.untaken;
+  Outbox& outbox = peer.tables.outbox;
+  LinkSet links{peer, *this, scratch, rng, PeerClock(false, peer.time), kSecond, false};
+  Routes routes{peer, links};
   std::vector<std::string> slow;  // what users are told of links that are
-  LinkRates rates{peer,
-                  {reached, machine, gpus, [this](const Link&, const std::string& detail) { slow.push_back(detail); }}};
+  LinkRates rates{peer, *this, links, machine, gpus};
   struct StillClock final : Clock {
     Time now() override { return ++time; }
     std::uint64_t unix_ns() override { return 0; }
     Time time = 0;
   } clock;
-  ShortPath short_path{peer, {reached, routes, clock}};
-  RecordSender records{peer, {peer.pool, slices, outbox, links, routes, transports}};
+  ShortPath short_path{peer, links, routes, clock};
+  RecordSender records{peer, links, routes, true};
   std::vector<std::byte> mine = std::vector<std::byte>(1 << 20, std::byte{4});
   RegionId local;
   RemoteRegionId remote;

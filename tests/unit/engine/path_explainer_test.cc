@@ -14,7 +14,7 @@ struct ExplainedPaths : TransferringByTwo {
     for (const ExplainedLink& link : out.links) lines[link.name] = link;
     return lines;
   }
-  PathExplainer explainer{peer, {reached, routes, rates, staging.pool, client}};
+  PathExplainer explainer{peer, links, routes, rates, staging.pool, client};
   Explanation out;
   Method method = Method::none;
 };

@@ -26,7 +26,7 @@ struct PendingCaller {
   }
   FakeRuntime fake;
   FakeWorkers workers;
-  Waiting waiting{fake.runtime(), Progress::threads, workers, [] { return false; }};
+  Waiting waiting{fake.runtime(), Progress::threads, workers};
   PendingCalls<std::string> calls{waiting};
   std::uint64_t token = 0;
 };

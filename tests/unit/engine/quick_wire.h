@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -41,5 +42,11 @@ struct QuickWire final : FakeWire, transport::MovesAtOnce {
   std::vector<std::vector<std::byte>> sent;
   transport::LinkId sent_by;
 };
+
+inline std::vector<std::unique_ptr<transport::Transport>> one_quick() {
+  std::vector<std::unique_ptr<transport::Transport>> one;
+  one.push_back(std::make_unique<QuickWire>());
+  return one;
+}
 
 }  // namespace fairway::engine

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/messages/record.h"
+#include "engine/tables/record.h"
 
 namespace fairway::engine {
 namespace {

@@ -6,7 +6,8 @@
 namespace fairway::engine {
 namespace {
 
-struct RecordsToAPeer : TwoWires {
+struct RecordsToAPeer : OneLink {
+  explicit RecordsToAPeer(WorkerTables::Transports wires = make(2)) : OneLink(std::move(wires)) {}
   std::uint32_t credit(std::uint32_t value, std::uint32_t transfer = kNoSlot) {
     const std::uint32_t index = records.acquire(RecordType::credit);
     encode(peer.pool[index], record::Credit{value});
@@ -51,10 +52,7 @@ TEST_F(RecordsToAPeer, OneThatDidNotArriveGoesAgainUnderItsNumberAndBeforeTheNex
 }
 
 struct RecordsAtOnce : RecordsToAPeer {
-  RecordsAtOnce() {
-    transports[0] = std::make_unique<QuickWire>();
-    links[0].capabilities = &transports[0]->devices()[0].capabilities;
-  }
+  RecordsAtOnce() : RecordsToAPeer(one_quick()) {}
   QuickWire& quick() { return static_cast<QuickWire&>(*transports[0]); }
   bool now(std::uint32_t value, std::size_t tail = 0) {
     std::array<std::byte, 16> head;

@@ -10,7 +10,7 @@ struct UsersOfRegions : Transferring {
     std::get<Extent>(request.layout).remote.region = there;
     return start(request);
   }
-  RegionUsers users{peer, {remotes, transfers}};
+  RegionUsers users{peer, transfers};
 };
 
 TEST_F(UsersOfRegions, OfALocalRegionStopAndItsRemovalKnowsThem) {

@@ -1,4 +1,4 @@
-#include "engine/regions.h"
+#include "engine/tables/regions.h"
 
 #include <map>
 #include <set>
@@ -46,7 +46,8 @@ struct Registrar final : transport::Transport {
   std::set<std::uint64_t> released;
 };
 
-struct Regions : testing::Test {
+struct Regions : testing::Test, OutboxOwner {
+  void on_untaken(std::uint32_t) override {}
   Regions() {
     auto made = std::make_unique<Registrar>();
     registrar = made.get();
@@ -113,8 +114,9 @@ TEST_F(Regions, WithoutAKeyOfTheirWorkerAreNotToBeHadThere) {
 }
 
 TEST_F(Regions, AreRemovedOnceUsersAndTransportsAreDone) {
-  LocalRegions locals(transports, 0, table);
-  RegionRemovals removals(transports, locals, transfers);
+  WorkerTables tables(0, *this, std::move(transports), transfers, table, bounds, 64, 8);
+  LocalRegions& locals = tables.locals;
+  RegionRemovals removals(tables);
   std::vector<std::byte> memory(8);
   const RegionId id = *locals.add_own(memory.data(), memory.size(), Access::none);
   const std::uint64_t handle = locals.handle(id, 0);
@@ -167,8 +169,9 @@ TEST_F(Regions, AreRemovedOnceUsersAndTransportsAreDone) {
 
 // A worker that looks at every step would call a NIC that refuses a million times a second.
 TEST_F(Regions, WhoRefusesIsAskedAgainAfterPausesThatGrowToAQuarterOfASecond) {
-  LocalRegions locals(transports, 0, table);
-  RegionRemovals removals(transports, locals, transfers);
+  WorkerTables tables(0, *this, std::move(transports), transfers, table, bounds, 64, 8);
+  LocalRegions& locals = tables.locals;
+  RegionRemovals removals(tables);
   std::vector<std::byte> memory(8);
   const RegionId id = *locals.add_own(memory.data(), memory.size(), Access::none);
   const std::uint64_t handle = locals.handle(id, 0);
@@ -222,8 +225,8 @@ TEST_F(Regions, ScratchPlacesDoNotOverlapAndTheLastFreeOneIsTakenFirst) {
 // The slot of a user that ended is another thread's once its completion was collected: ThreadSanitizer says if it is
 // read.
 TEST_F(Regions, RemovalsDoNotLookAtASlotThatHasANewUser) {
-  LocalRegions locals(transports, 0, table);
-  RegionRemovals removals(transports, locals, transfers);
+  WorkerTables tables(0, *this, std::move(transports), transfers, table, bounds, 64, 8);
+  RegionRemovals removals(tables);
   const RegionId region{3, 1};
   Request request;
   request.peer = {0, 1};

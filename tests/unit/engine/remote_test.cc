@@ -5,6 +5,8 @@
 #include "core/crc32c.h"
 #include "engine/transfers/remote_requests.h"
 #include "fake_peer.h"
+#include "fake_wire.h"
+#include "transport/optional_calls.h"
 
 // RemoteRequests on one side, RemoteService on the other, and nothing between them but records.
 namespace fairway::engine {
@@ -12,42 +14,34 @@ namespace {
 
 constexpr std::size_t kRecordPayload = 1024;
 
-struct Asking {
-  Asking()
-      : requests(peer, {slices, remotes,
-                        [this](std::uint32_t token, std::uint64_t value) {
-                          const std::uint32_t slot = slices[token].owner;
-                          slices.release(token);
-                          peer.table[slot].completion.old_value = value;
-                          --peer.table[slot].pieces_out;
-                          done.push_back(slot);
-                        },
-                        [this](std::uint32_t token, const Status& status) {
-                          const std::uint32_t slot = slices[token].owner;
-                          slices.release(token);
-                          --peer.table[slot].pieces_out;
-                          peer.fail(slot, status);
-                        },
-                        [this](std::uint32_t slot) { advanced.push_back(slot); },
-                        [this](const DeviceOperation& work) { on_device.push_back(work); }}) {}
+struct Taken final : DeviceOperationRunner {
+  void run(DeviceOperation operation) override { all.push_back(operation); }
+  std::vector<DeviceOperation> all;
+};
 
-  transport::RegionTable bounds{8};
-  RemoteRegions remotes{{}, bounds};
+struct Asking {
   FakePeer peer;
-  SliceTable slices{64, 8};
-  std::vector<std::uint32_t> done, advanced;
-  std::vector<DeviceOperation> on_device;
-  RemoteRequests requests;
+  RemoteRegions& remotes = peer.tables.remotes;
+  SliceTable& slices = peer.tables.slices;
+  std::vector<std::uint32_t>&done = peer.done, &advanced = peer.advanced;
+  Taken device;
+  RemoteRequests requests{peer, device};
+};
+
+struct Flushing final : FakeWire, transport::FlushesWrites {
+  Status flush(std::uint64_t) override {
+    ++flushes;
+    return {};
+  }
+  int flushes = 0;
 };
 
 struct Serving {
-  Serving()
-      : service(peer, {[this](RegionId) {
-                         ++flushes;
-                         return Status();
-                       },
-                       [this](const DeviceOperation& work) { on_device.push_back(work); }, [this] { ++noticed; }}) {
-    service.greeted(kRecordPayload);
+  Serving() { service.greeted(kRecordPayload); }
+  static WorkerTables::Transports wire() {
+    WorkerTables::Transports one;
+    one.push_back(std::make_unique<Flushing>());
+    return one;
   }
   void take(const RecordHeader& r) {
     using namespace record;
@@ -60,10 +54,9 @@ struct Serving {
       default: FAIL() << "no request";
     }
   }
-  FakePeer peer;
-  int flushes = 0, noticed = 0;
-  std::vector<DeviceOperation> on_device;
-  RemoteService service;
+  FakePeer peer{wire()};
+  Taken device;
+  RemoteService service{peer, device};
 };
 
 struct Remote : testing::Test {
@@ -129,7 +122,7 @@ TEST_F(Remote, AtomicsGiveTheOldValueAndAreNoticed) {
   std::memcpy(&word, theirs.data(), sizeof word);
   EXPECT_EQ(word, 42u);
   EXPECT_EQ(here.peer.table[add].completion.old_value, 37u);
-  EXPECT_EQ(there.noticed, 1);
+  EXPECT_EQ(there.peer.noticed, 1);
 }
 
 TEST_F(Remote, WhatLeavesTheRegionOrItsPermissionIsRefusedByItsOwner) {
@@ -164,7 +157,7 @@ TEST_F(Remote, OfWhatComesAfterTheBytesSoMuchIsOutstandingAndTheRestWaits) {
   carry();
   slots.pop_back();
   EXPECT_EQ(here.advanced, slots);
-  EXPECT_EQ(there.flushes, static_cast<int>(slots.size()));
+  EXPECT_EQ(dynamic_cast<Flushing&>(*there.peer.transports()[0]).flushes, static_cast<int>(slots.size()));
 }
 
 TEST_F(Remote, ChecksumsAreCompared) {
@@ -204,10 +197,10 @@ TEST_F(Remote, WhatIsInADevicesMemoryIsHandedOn) {
   target = *there.peer.local.add(theirs.data(), theirs.size(), MemoryKind::device, Access::all);
   there.service.on_sum({{1, 2, target}, 8, 16});
   there.service.on_atomic({{3, 4, target}, 8, record::Atomic::kAdd, 5, 0});
-  ASSERT_EQ(there.on_device.size(), 2u);
-  EXPECT_EQ(there.on_device[0].kind, DeviceOperation::Kind::peers_checksum);
-  EXPECT_EQ(there.on_device[0].length, 16u);
-  EXPECT_EQ(there.on_device[1].operand, 5u);
+  ASSERT_EQ(there.device.all.size(), 2u);
+  EXPECT_EQ(there.device.all[0].kind, DeviceOperation::Kind::peers_checksum);
+  EXPECT_EQ(there.device.all[0].length, 16u);
+  EXPECT_EQ(there.device.all[1].operand, 5u);
   there.service.on_put({{5, 6, target}, 0, {mine}});  // no CPU writes there
   const auto replies = there.peer.take_records();
   ASSERT_EQ(replies.size(), 1u);

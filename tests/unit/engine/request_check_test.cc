@@ -1,4 +1,4 @@
-#include "engine/transfers/request_check.h"
+#include "engine/tables/request_check.h"
 
 #include <array>
 #include <functional>

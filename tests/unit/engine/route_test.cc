@@ -1,4 +1,4 @@
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 
 #include <algorithm>
 #include <set>

@@ -7,10 +7,7 @@ namespace fairway::engine {
 namespace {
 
 struct Short : Transferring {
-  Short() {
-    transports[0] = std::make_unique<QuickWire>();  // the other parts know it by its place
-    links[0].capabilities = &transports[0]->devices()[0].capabilities;
-  }
+  Short() : Transferring(one_quick()) {}
   QuickWire& quick() { return static_cast<QuickWire&>(*transports[0]); }
   // The ordinary path, which the routes remember.
   void once(Operation operation = Operation::write) {

@@ -134,18 +134,23 @@ TEST_F(OneLease, ThePeersOperationsAreRepliedToAndBounded) {
   sum.region = region;
   sum.length = 8;
   sum.token = 9;
-  target.server.begin(sum);
+  target.server.run(sum);
   EXPECT_FALSE(target.server.has_ended());
   side.step();
-  EXPECT_EQ(target.replies, (std::vector<std::pair<std::uint32_t, ErrorCode>>{{9, ErrorCode::ok}}));
-  for (std::uint32_t i = 0; i < StagingServer::kMostOperations; ++i) target.server.begin(sum);
+  const std::vector<std::uint32_t> replies = target.peer.take_records();
+  ASSERT_EQ(replies.size(), 1u);
+  const auto reply = decode<record::Reply>(target.peer.header(replies[0]).body);
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->token, 9u);
+  EXPECT_EQ(reply->code, ErrorCode::ok);
+  for (std::uint32_t i = 0; i < StagingServer::kMostOperations; ++i) target.server.run(sum);
   EXPECT_TRUE(target.peer.violations.empty());
-  target.server.begin(sum);
+  target.server.run(sum);
   EXPECT_EQ(target.peer.violations.size(), 1u);
   target.peer.down = true;
   side.step();
   side.step();
-  EXPECT_EQ(target.replies.size(), 1u);  // nobody is there
+  EXPECT_TRUE(target.peer.take_records().empty());  // nobody is there
   EXPECT_FALSE(side.staging.has_work());
 }
 

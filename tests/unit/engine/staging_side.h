@@ -65,26 +65,13 @@ struct StagingSide {
 
   FakePeer peer;
   FakeCopier copier;
-  LocalRegions locals{{}, 0, peer.local};
   std::atomic_flag atomics;
-  Staging staging{{&copier, locals, peer.table.capacity(), [] {}}, peer.local, atomics};
+  Staging staging{peer, peer.tables, &copier, peer.table.capacity(), atomics};
 };
 
 // One peer of a worker that lends.
 struct StagingTarget {
-  explicit StagingTarget(StagingSide& worker)
-      : side(worker),
-        server(peer, {side.staging, side.locals,
-                      [this](RegionId region, std::function<void(Status)> done) {
-                        ending = std::move(done);
-                        closed.push_back(region);
-                      },
-                      [this](const DeviceOperation& operation, ErrorCode code) {
-                        replies.emplace_back(operation.token, code);
-                      },
-                      [this] { ++noticed; }}) {
-    server.greeted(kStagingRecord);
-  }
+  explicit StagingTarget(StagingSide& worker) : side(worker) { server.greeted(kStagingRecord); }
   void take(const RecordHeader& r) {
     using namespace record;
     switch (r.type) {
@@ -104,11 +91,9 @@ struct StagingTarget {
 
   StagingSide& side;
   FakePeer peer{side.peer.local};
-  std::function<void(Status)> ending;
-  std::vector<RegionId> closed;
-  std::vector<std::pair<std::uint32_t, ErrorCode>> replies;
-  int noticed = 0;
-  StagingServer server;
+  std::function<void(Status)>& ending = peer.ending;
+  std::vector<RegionId>& closed = peer.closed;
+  StagingServer server{peer, side.staging};
 };
 
 }  // namespace fairway::engine

@@ -10,12 +10,7 @@ namespace fairway::engine {
 namespace {
 
 struct StagingSource : StagingSide {
-  StagingSource()
-      : client(peer, {staging, remotes, owner, [this](RegionId, RemoteRegionId) { return reach; }, [](std::uint32_t) {},
-                      [this](std::uint32_t slot) { advanced.push_back(slot); },
-                      [this](std::uint32_t, const Piece& piece, std::uint64_t ours, std::uint64_t theirs) {
-                        compared.push_back({piece.block, ours, theirs});
-                      }}) {
+  StagingSource() {
     client.greeted(kStagingRecord);
     peer.on_fail = [this](std::uint32_t slot) { client.stop(slot); };
     peer.on_end = [this](std::uint32_t slot) {
@@ -31,16 +26,12 @@ struct StagingSource : StagingSide {
     return static_cast<std::uint8_t>(taken.size());
   }
 
-  transport::RegionTable bounds{16};
-  RemoteRegions remotes{{}, bounds};
-  RegionOwner owner{FakePeer::kId, 1, 0};
-  transport::Reach reach = transport::Reach::no;
-  struct Compared {
-    std::uint64_t block, ours, theirs;
-  };
-  std::vector<Compared> compared;
-  std::vector<std::uint32_t> advanced;
-  StagingClient client;
+  RemoteRegions& remotes = peer.tables.remotes;
+  const RegionOwner& owner = peer.owner();
+  transport::Reach& reach = peer.reach;
+  std::vector<FakePeer::Compared>& compared = peer.compared;
+  std::vector<std::uint32_t>& advanced = peer.advanced;
+  StagingClient client{peer, staging};
 };
 
 struct Staged : testing::Test {
@@ -286,7 +277,7 @@ TEST_F(Staged, AChecksumOfMemoryHereIsComparedUnlessItsTransferHasEnded) {
     operation.region = local;
     operation.length = 64;
     operation.expected = 8;
-    here.client.checksum(operation);
+    here.client.run(operation);
     if (ends) here.peer.fail(slot, {ErrorCode::cancelled, "by its user"});
     here.step();
     EXPECT_EQ(here.peer.ended.count(slot), ends ? 1u : 0u);

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 #include "links.h"
 #include "sim/simulation.h"
 

@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/links/slices.h"
 #include "engine/peer_schedule.h"
-#include "engine/peer_table.h"
-#include "engine/transfers/transfer.h"
+#include "engine/tables/peer_table.h"
+#include "engine/tables/slices.h"
+#include "engine/tables/transfer.h"
 
 namespace fairway::engine {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "engine/messages/record.h"
 #include "engine/messages/unmatched.h"
+#include "engine/tables/record.h"
 
 namespace fairway::engine {
 namespace {

@@ -25,10 +25,16 @@ struct NoWindows final : MessageMemory {
 
 // What its parts ask of the peer goes to its Transfers, as in Peer.
 struct TransferringPeer final : FakePeer {
+  using FakePeer::FakePeer;
   void take_turns(std::uint32_t slot) override { transfers->take_turns(slot); }
   void drained(std::uint32_t slot) override { transfers->drained(slot); }
   void fail(std::uint32_t slot, const Status& status) override { transfers->fail(slot, status); }
   void finish(std::uint32_t slot, const Status& status) override { transfers->finish(slot, status); }
+  void advance(std::uint32_t slot) override { transfers->advance(slot); }
+  void signal(std::uint32_t slot) override { transfers->signal(slot); }
+  void piece_done(std::uint32_t token, std::uint64_t value) override { transfers->piece_done(token, value); }
+  void piece_failed(std::uint32_t token, const Status& status) override { transfers->piece_failed(token, status); }
+  void on_untaken(std::uint32_t token) override { transfers->on_untaken(token); }
   std::uint32_t acquire_record(RecordType type) override { return records->acquire(type); }
   void enqueue_record(std::uint32_t record, std::uint32_t owner) override { records->enqueue(record, owner); }
   bool post_now(std::span<std::byte> head, std::span<const std::byte> tail) override {
@@ -40,10 +46,10 @@ struct TransferringPeer final : FakePeer {
 
 // The way of transfers to one link and back, with every part of a peer that it passes, and no engine.
 struct Transferring : OneLinkOf<TransferringPeer>, TransferOwner {
-  explicit Transferring(std::size_t wires = 1) : OneLinkOf(wires) {
+  explicit Transferring(std::size_t wires = 1) : Transferring(make(wires)) {}
+  explicit Transferring(WorkerTables::Transports wires) : OneLinkOf(std::move(wires)) {
     peer.transfers = &transfers;
     peer.records = &records;
-    on_untaken = [this](std::uint32_t token) { transfers.on_untaken(token); };
     transfers.greeted(1024 - 64);
   }
   void epoch_closed(std::uint8_t link, bool both) override { transfers.epoch_closed(link, both); }
@@ -86,24 +92,14 @@ struct Transferring : OneLinkOf<TransferringPeer>, TransferOwner {
   NotificationQueue queue{1, 64};
   CounterTable counters{4};
   std::atomic_flag atomics;
-  Staging staging{{nullptr, locals, peer.table.capacity(), [] {}}, peer.local, atomics};
-  Notifier notifier{
-      peer, {records.stream(), queue, counters, [] {}, [this](std::uint32_t slot) { transfers.signal(slot); }}, 4};
-  RemoteRequests requests{
-      peer,
-      {slices, remotes, [this](std::uint32_t token, std::uint64_t value) { transfers.piece_done(token, value); },
-       [this](std::uint32_t token, const Status& status) { transfers.piece_failed(token, status); },
-       [this](std::uint32_t slot) { transfers.advance(slot); }, [](const DeviceOperation&) {}}};
+  Staging staging{peer, peer.tables, nullptr, peer.table.capacity(), atomics};
+  Notifier notifier{peer, records.stream(), queue, counters, 4};
+  StagingClient client{peer, staging};
+  RemoteRequests requests{peer, client};
   AnyReceives all{1};
   AnyWaiting any{all, 0};
   MessageMatcher matcher{peer, windows, any, 4096};
-  StagingClient client{
-      peer,
-      {staging, remotes, owner, [](RegionId, RemoteRegionId) { return transport::Reach::no; }, [](std::uint32_t) {},
-       [](std::uint32_t) {}, [](std::uint32_t, const Piece&, std::uint64_t, std::uint64_t) {}}};
-  Transfers transfers{peer,
-                      {reached, slices, outbox, *this, routes, rates, short_path, records, notifier, requests, matcher,
-                       client, [] { return Status(ErrorCode::peer_dead, "it has left"); }}};
+  Transfers transfers{peer, *this, links, routes, rates, short_path, records, notifier, requests, matcher, client};
   bool first_failed = false;
   std::vector<std::uint32_t> done;
 };

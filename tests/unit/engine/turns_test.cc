@@ -1,4 +1,4 @@
-#include "engine/transfers/turns.h"
+#include "engine/tables/turns.h"
 
 #include <map>
 #include <vector>

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/transfers/request_check.h"
+#include "engine/tables/request_check.h"
 
 namespace fairway::engine {
 namespace {

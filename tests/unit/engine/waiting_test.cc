@@ -13,12 +13,9 @@ namespace fairway::engine {
 namespace {
 
 struct Waiter {
-  explicit Waiter(Progress progress) : waiting(fake.runtime(), progress, workers, [this] { return left; }) {
-    EXPECT_TRUE(waiting.open());
-  }
+  explicit Waiter(Progress progress) : waiting(fake.runtime(), progress, workers) { EXPECT_TRUE(waiting.open()); }
   FakeRuntime fake;
   FakeWorkers workers;
-  bool left = false;  // something to poll
   std::atomic<std::uint32_t> word{0};
   Waiting waiting;
 };
@@ -212,10 +209,10 @@ TEST(Waiting, TheDescriptorIsReadableWhileSomethingIsLeft) {
   w.waiting.settle();
   (void)w.waiting.fd();
   EXPECT_FALSE(w.fake.descriptor->is_set);
-  w.left = true;
+  w.workers.left = true;
   w.waiting.settle();
   EXPECT_TRUE(w.fake.descriptor->is_set);
-  w.left = false;
+  w.workers.left = false;
   w.waiting.settle();
   EXPECT_FALSE(w.fake.descriptor->is_set);
   w.waiting.notice();

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/transfers/transfer.h"
+#include "engine/tables/transfer.h"
 
 namespace fairway::engine {
 

@@ -1,4 +1,4 @@
-#include "engine/messages/any_receives.h"
+#include "engine/tables/any_receives.h"
 
 #include <algorithm>
 

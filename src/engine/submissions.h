@@ -9,10 +9,9 @@
 
 #include "fairway/engine.h"
 
-#include "engine/messages/any_receives.h"
-#include "engine/transfers/request_check.h"
+#include "engine/tables/engine_tables.h"
+#include "engine/tables/request_check.h"
 #include "engine/transfers/short_path.h"
-#include "engine/transfers/transfer.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 
@@ -22,9 +21,11 @@ namespace fairway::engine {
 class Submissions {
  public:
   // Everything given outlives it.
-  Submissions(const EngineOptions& options, const transport::RegionTable& regions,
-              const transport::RegionTable& remotes, const PeerTable& peers, const Workers& workers, AnyReceives& any,
-              Waiting& waiting, bool short_path);
+  Submissions(EngineTables& tables, const Workers& workers, Waiting& waiting)
+      : tables_(tables),
+        workers_(workers),
+        waiting_(waiting),
+        check_(tables.regions, tables.remotes, tables.peers, tables.transfers) {}
 
   [[nodiscard]] Status check(const Request& request) const {  // whether it would be accepted
     return waiting_.closed() ? Status(ErrorCode::closed, "the engine is closed") : check_.check(request);
@@ -48,7 +49,7 @@ class Submissions {
     if (!ShortPath::may_take(operation, layout, options)) return {};
     return complete_now(operation, peer, *std::get_if<Extent>(&layout), options);
   }
-  [[nodiscard]] bool writable() const { return transfers_.any_free(); }
+  [[nodiscard]] bool writable() const { return tables_.transfers.any_free(); }
   void collect(Metrics& out) const;
 
   // As the calls of Engine with these names.
@@ -56,10 +57,6 @@ class Submissions {
   Status stream_wait(TransferId id, void* stream);
   std::size_t poll(std::span<Completion> completions);
   Result<Cancelled> cancel(TransferId id, Timeout timeout);
-
-  // For workers.
-  TransferTable& transfers() { return transfers_; }
-  CompletionQueue& completions() { return completions_; }
 
  private:
   NamedQueue* place_in(const RequestOptions& options, bool& refused) const {  // null: it names none, or is refused
@@ -74,13 +71,9 @@ class Submissions {
   bool start_now(PeerId peer, std::uint32_t slot);
   bool start_any(TransferId id, const Transfer& t);  // false: too many wait
 
-  const bool short_path_;
-  const PeerTable& peers_;
+  EngineTables& tables_;
   const Workers& workers_;
-  AnyReceives& any_;
   Waiting& waiting_;
-  TransferTable transfers_;
-  CompletionQueue completions_;
   CompletionQueues queues_;
   const RequestCheck check_;
   std::atomic<std::uint64_t> back_pressure_{0};  // requests that found no slot
@@ -90,8 +83,8 @@ class Submissions {
 class TransferWaits {
  public:
   // Everything given outlives it.
-  TransferWaits(TransferTable& transfers, const PeerTable& peers, const Workers& workers, Waiting& waiting)
-      : transfers_(transfers), peers_(peers), workers_(workers), waiting_(waiting) {}
+  TransferWaits(EngineTables& tables, const Workers& workers, Waiting& waiting)
+      : tables_(tables), workers_(workers), waiting_(waiting) {}
 
   // As the calls of Engine with these names.
   Result<Completion> wait_any(std::span<const TransferId> ids, Timeout timeout);
@@ -104,8 +97,7 @@ class TransferWaits {
   [[nodiscard]] std::vector<TransferId> in_flight(std::optional<std::uint32_t> peer) const;
   Status late(const char* what);
 
-  TransferTable& transfers_;
-  const PeerTable& peers_;
+  EngineTables& tables_;
   const Workers& workers_;
   Waiting& waiting_;
 };

@@ -1,4 +1,4 @@
-#include "engine/links/slices.h"
+#include "engine/tables/slices.h"
 
 #include <utility>
 
@@ -11,7 +11,7 @@ void Outbox::flush(std::uint16_t transport) {
     const std::span<const transport::Slice> rest(row.slices.data() + first, row.count - first);
     first += transports_[transport]->post(rest);
     if (first == row.count) break;
-    untaken_(row.slices[first++].token);  // those behind it may still be accepted
+    owner_.on_untaken(row.slices[first++].token);  // those behind it may still be accepted
   }
   waiting_ -= std::exchange(row.count, 0);
 }

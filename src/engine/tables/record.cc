@@ -1,4 +1,4 @@
-#include "engine/messages/record.h"
+#include "engine/tables/record.h"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "engine/peer_table.h"
+#include "engine/tables/peer_table.h"
 
 #include <algorithm>
 

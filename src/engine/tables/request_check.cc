@@ -1,4 +1,4 @@
-#include "engine/transfers/request_check.h"
+#include "engine/tables/request_check.h"
 
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "engine/layout.h"
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 
 namespace fairway::engine {
 namespace {

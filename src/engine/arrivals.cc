@@ -1,31 +1,13 @@
-#include "engine/messages/arrivals.h"
+#include "engine/arrivals.h"
 
 #include <algorithm>
 #include <array>
 #include <string>
 
 namespace fairway::engine {
-namespace {
-
-constexpr std::uint64_t kMostNotifications = 8192;
-
-std::uint32_t shared_by_peers(const EngineOptions& options) {
-  return static_cast<std::uint32_t>(
-      std::min(std::uint64_t{options.max_peers} * options.notifications_per_peer, kMostNotifications));
-}
-
-}  // namespace
-
-Arrivals::Arrivals(const EngineOptions& options, const Workers& workers, Waiting& waiting)
-    : workers_(workers),
-      waiting_(waiting),
-      spaces_(options.max_counters, NotificationQueue::room(options.max_peers, shared_by_peers(options))),
-      notifications_(options.max_peers, shared_by_peers(options), &spaces_),
-      counters_(options.max_counters, &spaces_),
-      polled_(options.max_peers) {}
 
 void Arrivals::return_credits(PeerId peer) {
-  const auto total = polled_.of(peer);
+  const auto total = tables_.polled.of(peer);
   if (!total) return;
   Worker& worker = workers_.owner_of(peer.slot);
   // Usually only a count, which this thread can store itself. A command in the worker's queue would keep the small
@@ -53,7 +35,7 @@ std::size_t Arrivals::take(std::span<Notification> notifications, const Pop& pop
   PeerId last;
   while (count < notifications.size() && pop(notifications[count])) {
     const PeerId peer = notifications[count++].peer;
-    if (!polled_.add(peer)) notifications_.give_back(1);  // the peer is gone: its slot is free
+    if (!tables_.polled.add(peer)) tables_.notifications.give_back(1);  // the peer is gone: its slot is free
     if (last && last != peer) return_credits(last);
     last = peer;
   }
@@ -62,40 +44,41 @@ std::size_t Arrivals::take(std::span<Notification> notifications, const Pop& pop
 }
 
 std::size_t Arrivals::poll(std::span<Notification> notifications) {
-  (void)waiting_.drive_before_poll(!notifications.empty() && !notifications_.empty());
-  const std::size_t count = take(notifications, [this](Notification& next) { return notifications_.pop(next); });
+  (void)waiting_.drive_before_poll(!notifications.empty() && !tables_.notifications.empty());
+  const std::size_t count = take(notifications, [this](Notification& next) { return tables_.notifications.pop(next); });
   if (count == 0) waiting_.settle();
   return count;
 }
 
 std::size_t Arrivals::poll(CounterSpaceId id, std::span<Notification> notifications) {
-  CounterSpaces::Space* const space = spaces_.find(id);
+  CounterSpaces::Space* const space = tables_.spaces.find(id);
   if (space == nullptr) return 0;
   (void)waiting_.drive_before_poll(!notifications.empty() && CounterSpaces::has_events(*space));
-  const std::size_t count = take(notifications, [&](Notification& next) { return spaces_.pop(*space, id, next); });
+  const std::size_t count =
+      take(notifications, [&](Notification& next) { return tables_.spaces.pop(*space, id, next); });
   if (count == 0) waiting_.settle();
   return count;
 }
 
 Status Arrivals::release_counters(CounterSpaceId id) {
-  auto space = spaces_.retire(id);
+  auto space = tables_.spaces.retire(id);
   if (!space) return space.status();
   workers_.call_all([](Worker&) {});  // none is about to put something there any more
   std::array<Notification, 1> left;
-  while (take(left, [&](Notification& next) { return spaces_.pop_left(**space, next); }) > 0) {
+  while (take(left, [&](Notification& next) { return tables_.spaces.pop_left(**space, next); }) > 0) {
   }
-  spaces_.free(**space);
+  tables_.spaces.free(**space);
   waiting_.notice();
   return {};
 }
 
 Status Arrivals::wait(Timeout timeout) {
-  return waiting_.wait_for(timeout, "no notification came in time", [&] { return !notifications_.empty(); });
+  return waiting_.wait_for(timeout, "no notification came in time", [&] { return !tables_.notifications.empty(); });
 }
 
 Status Arrivals::wait(CounterSpaceId id, Timeout timeout) {
-  const CounterSpaces::Space* const space = spaces_.find(id);
-  const auto gone = [&] { return spaces_.find(id) != space || space == nullptr; };
+  const CounterSpaces::Space* const space = tables_.spaces.find(id);
+  const auto gone = [&] { return tables_.spaces.find(id) != space || space == nullptr; };
   const Status waited = waiting_.wait_for(timeout, "no notification came in time",
                                           [&] { return gone() || CounterSpaces::has_events(*space); });
   return gone() ? Status(ErrorCode::not_found, "no such counter space, or it was released") : waited;
@@ -120,7 +103,7 @@ Status MessageProbe::look(PeerId peer, std::uint64_t tag, std::optional<Probed>&
 }
 
 Result<Probed> MessageProbe::probe(PeerId peer, std::uint64_t tag, Timeout timeout) {
-  const Asleep watching(probes_);
+  const Asleep watching(tables_.probes);
   std::optional<Probed> found;
   Status status;
   (void)waiting_.wait_until(waiting_.deadline(timeout), [&] {

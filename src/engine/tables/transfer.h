@@ -13,12 +13,14 @@
 #include "core/slot_pool.h"
 #include "core/time.h"
 #include "engine/expectation.h"
-#include "engine/links/route.h"
-#include "engine/transfers/completions.h"
+#include "engine/tables/completions.h"
+#include "engine/tables/route.h"
 
 namespace fairway::engine {
 
 inline constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
+inline constexpr std::uint32_t kChunks = 16;              // staged ones of a worker at once, over all its transfers
+inline constexpr std::uint32_t kAllChunks = 2 * kChunks;  // with those of chunks whose own transfer has to be staged
 
 // Where a transfer stands. Owner of the transfer at each stage: the submitter until `waiting`, the peer's worker until
 // `done`, then whoever collects the completion.

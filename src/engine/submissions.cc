@@ -1,11 +1,11 @@
-#include "engine/transfers/submissions.h"
+#include "engine/submissions.h"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "engine/links/route.h"
 #include "engine/staging/pool.h"
+#include "engine/tables/route.h"
 #include "transport/gpu_access.h"
 
 namespace fairway::engine {
@@ -20,18 +20,6 @@ bool is_one_piece(const Request& request) {
 
 }  // namespace
 
-Submissions::Submissions(const EngineOptions& options, const transport::RegionTable& regions,
-                         const transport::RegionTable& remotes, const PeerTable& peers, const Workers& workers,
-                         AnyReceives& any, Waiting& waiting, bool short_path)
-    : short_path_(short_path),
-      peers_(peers),
-      workers_(workers),
-      any_(any),
-      waiting_(waiting),
-      transfers_(options.max_transfers, options.workers * kAllChunks, options.workers),
-      completions_(options.max_transfers + options.workers * AtOnceTable<>::kSize),
-      check_(regions, remotes, peers, transfers_) {}
-
 Result<TransferId> Submissions::submit(const Request& request, bool full_is_error) {
   if (waiting_.closed() || !check_.is_plain_message(request))
     if (Status status = check(request); !status) return status;
@@ -43,7 +31,8 @@ Result<TransferId> Submissions::submit(const Request& request, bool full_is_erro
     }
   const bool of_any = is_of_any(request);
   const PeerId peer = of_any ? PeerId{kNoSlot, 0} : request.peer;
-  const std::uint32_t slot = transfers_.acquire(peer, request.operation == Operation::receive, request.options.deliver);
+  const std::uint32_t slot =
+      tables_.transfers.acquire(peer, request.operation == Operation::receive, request.options.deliver);
   if (slot == kNoSlot) {
     if (queue != nullptr) queue->give_back();
     back_pressure_.fetch_add(1, std::memory_order_relaxed);
@@ -51,16 +40,16 @@ Result<TransferId> Submissions::submit(const Request& request, bool full_is_erro
     return Status(ErrorCode::queue_full,
                   "all EngineOptions::max_transfers are in use: collect completions, then try again");
   }
-  Transfer& t = transfers_[slot];
+  Transfer& t = tables_.transfers[slot];
   const bool now = !of_any && may_start_now(request);
   t.begin(request, now && request.options.deadline == kForever ? 0 : waiting_.now(), queue);
-  const TransferId id = transfers_.id(slot);
+  const TransferId id = tables_.transfers.id(slot);
   if (of_any) {
     t.request.peer = peer;
     t.peer.store(kNoSlot, std::memory_order_relaxed);
     if (start_any(id, t)) return id;
     if (queue != nullptr) queue->give_back();
-    transfers_.collected(slot);
+    tables_.transfers.collected(slot);
     return Status(ErrorCode::queue_full, "1,024 receives of any peer wait: collect some of them, then try again");
   }
   if (now && start_now(request.peer, slot)) return id;
@@ -87,13 +76,13 @@ Submitted Submissions::submit(std::span<const Request> requests, std::span<Trans
 // would have to be woken anyway.
 bool Submissions::may_start_now(const Request& request) const {
   const RequestOptions& options = request.options;
-  return short_path_ && (is_message(request.operation) || (waiting_.by_caller() && is_one_piece(request))) &&
+  return tables_.short_path && (is_message(request.operation) || (waiting_.by_caller() && is_one_piece(request))) &&
          !options.after && options.start_after == nullptr && options.deadline.count() > 0 && !waiting_.closed();
 }
 
 bool Submissions::start_any(TransferId id, const Transfer& t) {
   const std::uint32_t index =
-      any_.add({id, t.request.tag, std::get<Extent>(t.request.layout).local, t.submitted, t.deadline});
+      tables_.any.add({id, t.request.tag, std::get<Extent>(t.request.layout).local, t.submitted, t.deadline});
   if (index == kNoSlot) return false;
   for (const auto& worker : workers_.all()) worker->submit(AnyReceives::kMark | index);
   return true;
@@ -103,7 +92,7 @@ bool Submissions::start_any(TransferId id, const Transfer& t) {
 [[gnu::flatten]] bool Submissions::start_now(PeerId peer, std::uint32_t slot) {
   Worker& owner = workers_.owner_of(peer.slot);
   bool started = false;
-  const auto act = [&] { started = peers_.is_usable(peer) && owner.start_now(slot); };
+  const auto act = [&] { started = tables_.peers.is_usable(peer) && owner.start_now(slot); };
   (void)(waiting_.by_caller() ? waiting_.in_their_place(act) : owner.in_its_place(act));
   return started;
 }
@@ -111,13 +100,13 @@ bool Submissions::start_any(TransferId id, const Transfer& t) {
 [[gnu::flatten]] TransferId Submissions::complete_now(Operation operation, PeerId peer, const Extent& extent,
                                                       const RequestOptions& options) {
   TransferId done;
-  if (!short_path_ || !peers_.at_once(peer) || waiting_.closed()) return done;
+  if (!tables_.short_path || !tables_.peers.at_once(peer) || waiting_.closed()) return done;
   bool refused = false;
   NamedQueue* const queue = place_in(options, refused);
   if (refused) return done;
   Worker& owner = workers_.owner_of(peer.slot);
   const auto act = [&] {
-    if (peers_.is_usable(peer)) done = owner.complete_now(peer, operation, extent, options, queue);
+    if (tables_.peers.is_usable(peer)) done = owner.complete_now(peer, operation, extent, options, queue);
   };
   (void)(waiting_.by_caller() ? waiting_.in_their_place(act) : owner.in_its_place(act));
   if (!done && queue != nullptr) queue->give_back();
@@ -130,15 +119,16 @@ std::size_t Submissions::complete_now(std::span<const Request> requests, std::sp
     return ShortPath::may_take(each.operation, each.layout, each.options);
   };
   std::size_t count = 0;
-  if (!short_path_ || requests.empty() || !may_take(requests.front()) || !peers_.at_once(requests.front().peer) ||
-      waiting_.closed())
+  if (!tables_.short_path || requests.empty() || !may_take(requests.front()) ||
+      !tables_.peers.at_once(requests.front().peer) || waiting_.closed())
     return count;
   Worker& owner = workers_.owner_of(requests.front().peer.slot);
   const auto act = [&] {
     std::uint64_t bytes = 0;
     for (; count < requests.size() && bytes < kBytesOfACall; ++count) {
       const Request& each = requests[count];
-      if (!may_take(each) || !peers_.is_usable(each.peer) || &workers_.owner_of(each.peer.slot) != &owner) return;
+      if (!may_take(each) || !tables_.peers.is_usable(each.peer) || &workers_.owner_of(each.peer.slot) != &owner)
+        return;
       const Extent& extent = *std::get_if<Extent>(&each.layout);
       bool refused = false;
       NamedQueue* const queue = place_in(each.options, refused);
@@ -156,7 +146,7 @@ std::size_t Submissions::complete_now(std::span<const Request> requests, std::sp
 }
 
 void Submissions::collect(Metrics& out) const {
-  out.transfers_in_use = transfers_.used() + transfers_.used_at_once();
+  out.transfers_in_use = tables_.transfers.used() + tables_.transfers.used_at_once();
   out.back_pressure = back_pressure_.load(std::memory_order_relaxed);
 }
 
@@ -164,14 +154,14 @@ Result<Completion> Submissions::wait(TransferId id, Timeout timeout) {
   if (TransferTable::is_at_once(id.slot)) {
     waiting_.drive_if_due();
     Completion at_once;
-    if (transfers_.collect_at_once(id, false, at_once)) return at_once;
+    if (tables_.transfers.collect_at_once(id, false, at_once)) return at_once;
   }
   const Time until = waiting_.deadline(timeout);
   for (;;) {
-    const Stage stage = transfers_.stage(id);
-    if (stage == Stage::done && !TransferTable::is_at_once(id.slot) && transfers_.claim(id, Stage::done)) {
-      Completion completion = std::move(transfers_[id.slot].completion);
-      transfers_.release(id.slot);
+    const Stage stage = tables_.transfers.stage(id);
+    if (stage == Stage::done && !TransferTable::is_at_once(id.slot) && tables_.transfers.claim(id, Stage::done)) {
+      Completion completion = std::move(tables_.transfers[id.slot].completion);
+      tables_.transfers.release(id.slot);
       return completion;
     }
     if (stage != Stage::active)
@@ -180,7 +170,7 @@ Result<Completion> Submissions::wait(TransferId id, Timeout timeout) {
       waiting_.found_nothing();
       return Status(ErrorCode::timed_out, "the transfer is still in flight; wait again, or cancel it");
     }
-    waiting_.wait(transfers_[id.slot].word, TransferTable::pack(id.generation, Stage::active), until);
+    waiting_.wait(tables_.transfers[id.slot].word, TransferTable::pack(id.generation, Stage::active), until);
   }
 }
 
@@ -192,19 +182,18 @@ Status Submissions::stream_wait(TransferId id, void* stream) {
     auto gate = gpus->hold_stream(stream);
     if (!gate) return gate.status();
     if (*gate == nullptr) continue;
-    if (id.slot >= transfers_.capacity()) return {};  // no such transfer: the gate opens when it is destroyed
-    workers_.owner_of(transfers_[id.slot].peer.load(std::memory_order_relaxed)).post([id, held = *gate](Worker& owner) {
-      owner.when_ended(id, [held](bool) { held->open(); });
-    });
+    if (id.slot >= tables_.transfers.capacity()) return {};  // no such transfer: the gate opens when it is destroyed
+    workers_.owner_of(tables_.transfers[id.slot].peer.load(std::memory_order_relaxed))
+        .post([id, held = *gate](Worker& owner) { owner.when_ended(id, [held](bool) { held->open(); }); });
     return {};
   }
   return {ErrorCode::unsupported, "no transport in use here has streams: a CUDA stream needs the transport cuda"};
 }
 
 std::size_t Submissions::poll(std::span<Completion> completions) {
-  std::size_t count = waiting_.drive_before_poll(!completions.empty() && !completions_.empty(), completions);
+  std::size_t count = waiting_.drive_before_poll(!completions.empty() && !tables_.completions.empty(), completions);
   std::uint32_t slot = 0;
-  while (count < completions.size() && completions_.pop(slot))
+  while (count < completions.size() && tables_.completions.pop(slot))
     count += collect_polled(slot, completions[count]) ? 1u : 0u;
   if (count == 0) waiting_.settle();
   return count;
@@ -213,11 +202,11 @@ std::size_t Submissions::poll(std::span<Completion> completions) {
 bool Submissions::collect_polled(std::uint32_t slot, Completion& out) {
   if (TransferTable::is_at_once(slot)) {
     out = {};
-    return transfers_.collect_at_once(transfers_.id(slot), true, out);
+    return tables_.transfers.collect_at_once(tables_.transfers.id(slot), true, out);
   }
-  if (!transfers_.claim(transfers_.id(slot), Stage::done_to_poll)) return false;
-  out = std::move(transfers_[slot].completion);
-  transfers_.release(slot);
+  if (!tables_.transfers.claim(tables_.transfers.id(slot), Stage::done_to_poll)) return false;
+  out = std::move(tables_.transfers[slot].completion);
+  tables_.transfers.release(slot);
   return true;
 }
 
@@ -273,12 +262,12 @@ void Submissions::closed() {
 }
 
 Result<Cancelled> Submissions::cancel(TransferId id, Timeout timeout) {
-  if (transfers_.stage(id) == Stage::free)
+  if (tables_.transfers.stage(id) == Stage::free)
     return Status(ErrorCode::not_found, "no such transfer, or its completion was collected before");
   if (TransferTable::is_at_once(id.slot)) return Cancelled{true, {}, Cancelled::Far::all};
   const Time now = waiting_.now();
   const Time until = waiting_.deadline(timeout);
-  const std::uint32_t slot = transfers_[id.slot].peer.load(std::memory_order_relaxed);
+  const std::uint32_t slot = tables_.transfers[id.slot].peer.load(std::memory_order_relaxed);
   Worker& worker = workers_.owner_of(slot);
   auto ticket = std::make_shared<CancelTicket>();
   worker.post([id, ticket](Worker& owner) {
@@ -294,7 +283,7 @@ Result<Cancelled> Submissions::cancel(TransferId id, Timeout timeout) {
   if (wait_for(half)) return ticket->result;
   worker.post([id](Worker& owner) { owner.force_stop(id); });
   if (wait_for(until)) return ticket->result;
-  return Cancelled{false, peers_.name_at(slot), Cancelled::Far::unknown};
+  return Cancelled{false, tables_.peers.name_at(slot), Cancelled::Far::unknown};
 }
 
 }  // namespace fairway::engine

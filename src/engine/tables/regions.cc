@@ -1,4 +1,4 @@
-#include "engine/regions.h"
+#include "engine/tables/regions.h"
 
 #include <algorithm>
 #include <string>

@@ -1,8 +1,8 @@
-#include "engine/transfers/transfer.h"
+#include "engine/tables/transfer.h"
 
 #include <algorithm>
 
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 
 namespace fairway::engine {
 

@@ -3,13 +3,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "core/time.h"
-#include "engine/links/route.h"
+#include "engine/tables/route.h"
 #include "transport/transport.h"
 
 namespace fairway::engine {
@@ -127,14 +126,21 @@ class SliceTable {
   std::uint32_t serial_ = 0;
 };
 
+class OutboxOwner {
+ public:
+  virtual void on_untaken(std::uint32_t token) = 0;  // a transport did not take that slice: nothing happened
+
+ protected:
+  ~OutboxOwner() = default;
+};
+
 // Collects slices for a worker's transports, so that many are posted at once and each doorbell is rung once. Owner: the
 // worker.
 class Outbox {
  public:
   using Transports = std::span<const std::unique_ptr<transport::Transport>>;
-  // `untaken`: a transport did not take that slice; nothing happened.
-  Outbox(Transports transports, std::function<void(std::uint32_t token)> untaken)
-      : transports_(transports), untaken_(std::move(untaken)), rows_(transports.size()) {}
+  Outbox(Transports transports, OutboxOwner& owner)
+      : transports_(transports), owner_(owner), rows_(transports.size()) {}
 
   void add(std::uint16_t transport, const transport::Slice& slice) {  // posted by flush(), or when there are many
     Row& row = rows_[transport];
@@ -155,7 +161,7 @@ class Outbox {
   };
 
   const Transports transports_;
-  const std::function<void(std::uint32_t token)> untaken_;
+  OutboxOwner& owner_;
   std::vector<Row> rows_;    // by transport
   std::size_t waiting_ = 0;  // in all of them
 };

@@ -1,4 +1,4 @@
-#include "engine/transfers/completions.h"
+#include "engine/tables/completions.h"
 
 #include <algorithm>
 #include <bit>

@@ -4,9 +4,9 @@
 #include <array>
 #include <cstdint>
 
-#include "engine/links/route.h"
-#include "engine/links/slices.h"
-#include "engine/transfers/transfer.h"
+#include "engine/tables/route.h"
+#include "engine/tables/slices.h"
+#include "engine/tables/transfer.h"
 
 namespace fairway::engine {
 

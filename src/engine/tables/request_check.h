@@ -7,9 +7,9 @@
 #include "fairway/request.h"
 #include "fairway/status.h"
 
-#include "engine/peer_table.h"
-#include "engine/regions.h"
-#include "engine/transfers/transfer.h"
+#include "engine/tables/peer_table.h"
+#include "engine/tables/regions.h"
+#include "engine/tables/transfer.h"
 #include "transport/region_table.h"
 
 // Checks that enumerations from callers hold one of their values, since other languages can pass any number. Pure; does

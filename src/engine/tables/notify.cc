@@ -1,4 +1,4 @@
-#include "engine/messages/notify.h"
+#include "engine/tables/notify.h"
 
 #include <algorithm>
 #include <bit>

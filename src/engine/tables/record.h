@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/bytes.h"
-#include "engine/messages/record_body.h"
-#include "engine/transfers/transfer.h"
+#include "engine/tables/record_body.h"
+#include "engine/tables/transfer.h"
 #include "transport/transport.h"
 
 // Records (record_body.h) are carried by any link that carries messages. A stream of them per peer and direction is
