@@ -28,7 +28,7 @@ struct Place {
   std::int32_t tag = 0;
 };
 
-// A message between the two ends, sent as one notification. See docs/decisions/nccl-receives-are-posted.md.
+// A message between the two ends, sent as one notification. See docs/decisions/notifications-and-messages.md.
 struct Message {
   enum class Kind : std::uint8_t {
     hello = 1,  // sender to listener: open a connection; `from` is the sender

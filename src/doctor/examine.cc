@@ -249,8 +249,8 @@ std::string rules_page() {
   for (std::size_t i = 0; i < rules.size(); ++i) {
     const auto& rule = *rules[i];
     if (i == 0 || rules[i - 1]->family != rule.family) out += fmt::format("\n# {}\n", to_string(rule.family));
-    out += fmt::format("\n## {}\n\n{}.\n\n- **Costs:** {}\n- **Checks:** {}\n- **Fix:** {}\n- **Source:** {}\n",
-                       rule.id, rule.title, rule.effect, rule.checks, rule.fix, rule.source);
+    out += fmt::format("\n## {}\n\n{}. **Costs:** {} ({})\n\n- **Checks:** {}\n- **Fix:** {}\n", rule.id, rule.title,
+                       rule.effect, rule.source, rule.checks, rule.fix);
   }
   return out + nccl_settings_page();
 }

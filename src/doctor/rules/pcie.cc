@@ -393,7 +393,7 @@ constexpr Rule kRules[] = {
     {"pcie-width", Family::pcie, "A PCIe link runs with fewer lanes than both its ends support",
      "Half the lanes give half the rate: Gen4 x8 has 15.75 GB/s, 126 Gb/s raw.",
      "The current width against the largest that device and port both support, for links of GPUs and rails and above "
-     "them: a warning where a recorded path crosses the link, where none is recorded at all, and of GPUs of which "
+     "them. A warning where a recorded path crosses the link, where none is recorded at all, and of GPUs of which "
      "nvidia-smi alone tells; else a note. Links below their best whose device no line names (lspci | grep LnkSta) are "
      "notes.",
      "Reseat the card; check riser, slot and bifurcation.", "nccl#2397; 126 Gb/s est.", width},

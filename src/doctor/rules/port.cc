@@ -321,12 +321,11 @@ void slow_rail(const RuleInput& input, RuleResult& result) {
 
 constexpr Rule kRules[] = {
     {"port-down", Family::port, "A port of an RDMA device is not active", "All of its rate.",
-     "The state of each port: broken if none is active (a note for one unused NIC of a machine without GPUs); a "
+     "The state of each port: broken if none is active (a note for one unused NIC of a machine without GPUs). A "
      "warning "
-     "if half or more of the devices of its kind are active, if it is the nearest NIC of a GPU, or if nothing but "
-     "ports "
-     "of InfiniBand, or of `rdma link`, is recorded and half or more of them are active; else, and for a card's second "
-     "port, a note.",
+     "if half or more of the devices of its kind are active, or if it is the nearest NIC of a GPU. Also if nothing but "
+     "ports of InfiniBand, or of `rdma link`, is recorded and half or more of them are active. Else, and for a card's "
+     "second port, a note.",
      "Check cable, transceiver, switch, subnet manager.", "est.", port_down},
     {"rail-slow", Family::port, "A NIC is far below its port's rate though the link is up", "13 of 97 Gb/s.",
      "The best measured row of a rail is below a quarter of the rate of one flow.", "Power off the host and on again.",

@@ -16,7 +16,7 @@
 // Staging: bytes that no link takes because one end is device memory go through pinned host memory of the engines, slot
 // by slot. The engine that owns the device memory copies between it and one of its slots. An internal transfer moves
 // the bytes between slots, or between a slot and host memory at the other end.
-// docs/decisions/device-memory-is-staged-by-the-engines.md says why.
+// docs/decisions/staging.md says why.
 namespace fairway::engine {
 
 inline constexpr std::uint64_t kSlotBytes = 512 * 1024;  // large enough that the driver calls for a slot cost little

@@ -19,7 +19,7 @@ namespace fairway::engine {
 // The short path to one peer: one small contiguous write or read over a link whose transport moves it within the call,
 // which is then complete, without a transfer, a slice or an event. It answers only what it has done. All else, each
 // error with it, is left to the ordinary path, which a transfer between two memories has to have taken once before.
-// docs/decisions/small-operations-are-done-by-their-caller.md. Owner: the peer's worker.
+// docs/decisions/small-operations.md. Owner: the peer's worker.
 class ShortPath {
  public:
   ShortPath(PeerContext& peer, LinkSet& links, Routes& routes, Clock& clock)

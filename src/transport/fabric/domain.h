@@ -63,7 +63,7 @@ class Domain {
 Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& options);
 
 // An endpoint for one peer and one epoch, with its own completion queue and address vector, so that closing it ends all
-// access of the epoch (docs/decisions/fabric-an-endpoint-for-each-epoch.md). A resource. Owner: the transport's worker.
+// access of the epoch (docs/decisions/fabric.md). A resource. Owner: the transport's worker.
 class Endpoint {
  public:
   // `name` identifies the endpoint to people who inspect its objects (their `context`).
