@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "fairway/collectives.h"
+#include "fairway/progress.h"
 
 #include "arguments.h"
 #include "bench/rows.h"

@@ -1,17 +1,17 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "fairway/engine.h"
+#include "fairway/gpu_collectives.h"
+#include "fairway/job.h"
 
 // Collective communication between engines, on memory of hosts and of GPUs (docs/collectives.md).
 namespace fairway {
@@ -105,71 +105,7 @@ struct Collective {
   bool local_completion = false;
 };
 
-struct CommunicatorOptions {
-  // The same on every rank, and unique among the communicators of an engine.
-  std::string name = "world";
-  // Every operation, and create(), end within this time. Choose it longer than any rank may come late to a call.
-  Timeout timeout = std::chrono::seconds(30);
-  // Longest piece of a message, and the room for it. A communicator takes 8 slots for each other rank. 0: 64 KiB, 512
-  // KiB where the addresses name several hosts, less with many ranks, so that the slots take 16 MiB.
-  std::uint32_t slot_bytes = 0;
-  // The communicator uses this engine's counters of so many immediates from this one on, 10 for each rank, and each
-  // that split() or shrink() makes of it as many. 0: above 0x40000000, where its name says, or behind those of another.
-  // already_exists: a communicator that lives, or a counter space, has some of them; use none of one that has ended
-  // either. Raise EngineOptions::max_counters for more than 400 ranks in all of them, and max_transfers for thousands:
-  // a communicator holds one for each other rank.
-  std::uint32_t first_immediate = 0;
-};
-
-// How a rank finds the others of its job: Communicator::join().
-struct JobOptions {
-  // `timeout` is for join(), too. Several groups of one job have different names.
-  CommunicatorOptions communicator = {};
-  // An empty job_key is FAIRWAY_JOB_KEY, or on one host a key that rank 0 makes. With a directory the ranks meet by
-  // name there. join() chooses `listen` on several hosts, and names the engine "NAME/rank-RANK".
-  EngineOptions engine = {.progress = Progress::caller};
-  // "NAME=value" each, up to a null. Null, here and below: this process's own.
-  const char* const* environment = nullptr;
-  std::stop_token stop = {};  // ends join() with `cancelled`
-};
-
-// A process's place in its job, as its launcher says.
-struct Ranks {
-  int rank = 0, size = 1;
-  int local_rank = -1;   // -1: it does not say
-  bool one_host = true;  // all ranks
-  std::string launcher;  // "torchrun", "environment" (RANK and WORLD_SIZE), "Open MPI", "MPICH", "Slurm", "Kubernetes"
-  std::string job;       // a name that no other job of this host has; empty: they meet at `master`
-  std::string master;    // "host:port" of rank 0, where it is known
-};
-// Errors: not_found, no launcher has left its variables; invalid_argument, which names the variable.
-FAIRWAY_API Result<Ranks> detect_ranks(const char* const* environment = nullptr);
-
-// By whom operations on streams may go, the same on every rank: Fairway's kernels alone (never); NCCL where this
-// machine's table says that it is faster (measured: Communicator::measure_gpu()); NCCL for all that it can do (always).
-enum class NcclUse : std::uint8_t { measured, never, always };
-struct GpuOptions {
-  NcclUse nccl = NcclUse::measured;
-  bool guarded = true;  // false: faster, but NCCL's operations have no deadline, and who never comes is not found
-  std::string nccl_library = {};   // empty: FAIRWAY_NCCL_LIBRARY, else the libnccl.so.2 that this process has loaded
-  std::string table = {};          // file; empty: one in the user's cache, for these GPUs and versions
-  std::uint64_t windows_from = 0;  // bytes that a rank gets, of which windows are read; 0: as measured, on every rank
-  std::uint64_t meet_from = 0;     // bytes of all blocks, of which one warp waits for the others first; 0: none
-  bool messages = false;           // with room for stream_messages(): 8.4 MiB. The same on every rank
-  // Any number of graphs may be captured, not 128 with the streams: what they captured from one stream is never
-  // launched again before its last launch has ended, and in the same order on every rank. The same on every rank.
-  bool graphs_in_turn = false;
-};
-
-struct StreamMessage {   // of stream_messages(), to or from `peer`
-  void* data = nullptr;  // what is sent is only read
-  std::size_t size_bytes = 0;
-  int peer = 0;
-  bool receives = false;
-};
-
 using OperationId = NumberId<struct OperationOfId>;  // of a communicator, from 1, the same on every rank
-using WindowId = NumberId<struct WindowOfId>;        // the same
 using MessageId = NumberId<struct MessageOfId>;
 
 // Why a communicator ended.
@@ -293,33 +229,5 @@ class FAIRWAY_API Communicator {
   explicit Communicator(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
-
-// How far a rank is, as it tells in /dev/shm; `fairway who-hangs` prints it.
-struct RankProgress {
-  std::string name;         // CommunicatorOptions::name
-  std::uint64_t group = 0;  // the same for the ranks of one communicator
-  int rank = 0, size = 0;
-  std::uint64_t process = 0;    // its id
-  bool lives = false;           // the process
-  bool stopped = false;         // by a signal or a debugger
-  std::uint64_t operation = 0;  // the newest that it has entered; of a stream, in which it has waited
-  CollectiveKind kind = CollectiveKind::barrier;
-  bool inside = false;  // it has not ended it yet
-  int waits_for = -1;   // rank
-  std::string phase;    // "step 3 of 8"
-  double seconds = 0;   // since it entered it, or ended it
-  int stream = -1;      // -1: on host memory. Else of a stream or capture, numbered as they were first used, on which
-  std::uint64_t call = 0;  // kernels tell, after a millisecond of waiting, in which operation they wait and for whom
-};
-// Of all ranks of this user on this host, and of each stream on which they waited, by communicator, stream and rank.
-FAIRWAY_API std::vector<RankProgress> progress_of_ranks();
-// Who is at fault where a rank of a communicator has waited for so long: "rank 2 never entered all_reduce 1841".
-FAIRWAY_API std::vector<std::string> who_hangs(const std::vector<RankProgress>& ranks, double patience_seconds = 0);
-
-// Exchanges addresses between ranks that share a folder, which exists and is empty at the start of the job: each writes
-// a file into it and waits for those of the others. Returns them by rank. timed_out names the ranks that are missing.
-FAIRWAY_API Result<std::vector<std::string>> exchange_addresses(const std::string& folder, int rank, int size,
-                                                                const std::string& address,
-                                                                Timeout timeout = std::chrono::seconds(30));
 
 }  // namespace fairway

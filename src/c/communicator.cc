@@ -1,3 +1,5 @@
+#include "fairway/progress.h"
+
 #include "c/abi.h"
 
 using namespace fairway;

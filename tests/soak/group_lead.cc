@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fairway/progress.h"
+
 #include "interrupt.h"
 
 namespace fairway::tool::soak::groups {

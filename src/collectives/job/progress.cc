@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "fairway/collectives.h"
+#include "fairway/progress.h"
 
 #include "collectives/clock.h"
 #include "collectives/gpu/plan.h"

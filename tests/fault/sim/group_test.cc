@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "fairway/progress.h"
+
 #include "collectives/host/choose.h"
 #include "collectives/host/schedule.h"
 #include "sim/group_measure.h"

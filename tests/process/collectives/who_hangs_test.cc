@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fairway/progress.h"
+
 #include "collectives/job/progress.h"
 #include "process/collectives/group.h"
 #include "sys/own_folder.h"

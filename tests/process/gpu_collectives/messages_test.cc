@@ -1,6 +1,8 @@
 #include <csignal>
 #include <thread>
 
+#include "fairway/progress.h"
+
 #include "process/gpu_collectives/gpu_rank.h"
 
 // Messages between two ranks on streams.

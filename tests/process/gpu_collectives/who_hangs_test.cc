@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include "fairway/progress.h"
+
 #include "process/gpu_collectives/gpu_rank.h"
 
 // Kernels tell by themselves where they are.
