@@ -23,10 +23,10 @@ Status HostTransport::connect(PeerIndex index, Role role) {
 }
 
 void HostTransport::offer(PeerIndex index, Peer& peer) {
-  if (Status status = pending_.listen(*task_); !status) return fail_peer(index, peer, status, true);
+  if (Status status = join_socket_.listen(*task_); !status) return fail_peer(index, peer, status, true);
   runtime_.rng.fill(peer.dialer);
   runtime_.rng.fill(peer.listener);
-  peer.socket = pending_.name();
+  peer.socket = join_socket_.name();
   make_link(index, 0, LinkState::waiting);
   Handshake message;
   message.kind = Handshake::Kind::offer;
@@ -98,12 +98,12 @@ void HostTransport::try_again(Link& link, Role role) {
 
 void HostTransport::poll_connections(Time now) {
   timer_ = kNever;
-  if (pending_.listening()) {
-    pending_.poll(now, [&](JoinRequest request) { on_join_request(std::move(request), now); });
+  if (join_socket_.listening()) {
+    join_socket_.poll(now, [&](JoinRequest request) { on_join_request(std::move(request), now); });
     counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
-    timer_ = pending_.next();
+    timer_ = join_socket_.next();
   }
-  connections_at_ = after(now, pending_.any() ? kConnectingPoll : kIdlePoll);
+  connections_at_ = after(now, join_socket_.any() ? kConnectingPoll : kIdlePoll);
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a failed dial may change links_
     poll_connection(links_[i], now);
     timer_ = std::min(timer_, links_[i].deadline);

@@ -137,7 +137,8 @@ bool HostTransport::both_are_host_memory(std::uint64_t local_handle, const Impor
 Reach HostTransport::reach_by_mover(std::uint64_t local_handle, const Imports::Entry& import, std::string& why) {
   const Remote& remote = import.extra;
   const auto peer = peers_.find(import.peer);
-  if (remote.method == Method::pending || peer == peers_.end() || peer->second.slots[0] == kNoSlot) return Reach::opening;
+  if (remote.method == Method::pending || peer == peers_.end() || peer->second.slots[0] == kNoSlot)
+    return Reach::opening;
   const Link& link = links_[peer->second.slots[0]];
   const bool attached = remote.method == Method::cma && link.lane && link.lane->pair()->no_cma.empty();
   if (remote.method == Method::bounced || (remote.method == Method::cma && link.lane && !attached)) {

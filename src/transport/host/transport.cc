@@ -256,7 +256,7 @@ void HostTransport::close() {
   if (mover_) mover_->close();
   finish_deregistrations();
   closed_ = true;
-  pending_.close();
+  join_socket_.close();
   timer_ = wake_links_at_ = kNever;
 }
 

@@ -226,12 +226,12 @@ class HostTransport final : public LinkedTransport<Link, Peer, Remote>,
   const HostOptions options_;
   std::unique_ptr<Mover> mover_;
   Exports exports_;
-  PendingConnections pending_{runtime_};
+  JoinSocket join_socket_{runtime_};
   std::vector<WatchedPair> retired_;  // of disconnected peers that still access memory; also once closed
   std::vector<ActiveView> views_;
   std::uint64_t next_view_ = 1;
   std::vector<Deregistration> deregistrations_;
-  Time connections_at_ = 0;    // the next poll_connections()
+  Time connections_at_ = 0;      // the next poll_connections()
   Time wake_links_at_ = kNever;  // the next wake_links(); never unless the mover keeps links awake
   bool slept_ = false;
 };

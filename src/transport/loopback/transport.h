@@ -81,7 +81,7 @@ class LoopbackTransport final : public LinkedTransport<Link, Peer>, public Flush
   const std::shared_ptr<Loopback> loopback_;
   Wire& wire_;
   const std::shared_ptr<Doorbell> doorbell_;
-  std::vector<std::uint32_t> domain_epochs_;  // by device
+  std::vector<std::uint32_t> domain_epochs_;    // by device
   std::vector<std::unique_ptr<Port>> retired_;  // kept for messages in the last poll's events
   struct Touched {                              // by its peer, when the deregistration began
     LinkId link;

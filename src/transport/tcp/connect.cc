@@ -35,13 +35,13 @@ std::string TcpTransport::lane_host() const {
 }
 
 void TcpTransport::offer(PeerIndex index, Peer& peer) {
-  if (Status status = pending_.listen(with_port(lane_host(), ":0"), *task_); !status)
+  if (Status status = data_port_.listen(with_port(lane_host(), ":0"), *task_); !status)
     return fail_peer(index, peer, status, true);
   runtime_.rng.fill(peer.token);
   Handshake message;
   message.kind = Handshake::Kind::offer;
   message.token = peer.token;
-  const std::string bound = pending_.address();
+  const std::string bound = data_port_.address();
   const std::string port = bound.substr(bound.rfind(':'));
   if (const std::string host = lane_host(); is_any(host)) {
     const bool v4_only = host == "0.0.0.0";
@@ -274,9 +274,9 @@ void TcpTransport::try_again(Link& link, Role role) {
 void TcpTransport::poll_connections(Time now) {
   const bool due = now >= timer_;
   if (due) timer_ = kNever;
-  pending_.poll(now,
-                [this](std::unique_ptr<Channel> channel, const Hello& hello) { on_hello(std::move(channel), hello); });
-  timer_ = std::min(timer_, pending_.next());
+  data_port_.poll(
+      now, [this](std::unique_ptr<Channel> channel, const Hello& hello) { on_hello(std::move(channel), hello); });
+  timer_ = std::min(timer_, data_port_.next());
   if (dialing_ == 0 && !due) return;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a failed dial may change links_
     if (links_[i].state == LinkState::pausing && now >= links_[i].deadline) dial(links_[i]);

@@ -72,18 +72,13 @@ ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out
   const ErrorCode code = prepare(link, slice, out);
   if (code != ErrorCode::ok || out.local_begin == nullptr) return code;
   if (out.slice.count > kMaxBlocks) return ErrorCode::invalid_argument;
-  const auto first = static_cast<std::uint64_t>(slice.local - out.local_begin);
-  const auto fits = [&](std::uint64_t at) { return at <= out.local_size && slice.length <= out.local_size - at; };
-  if (out.slice.shape == Shape::contiguous) return fits(first) ? ErrorCode::ok : ErrorCode::out_of_range;
-  for (std::uint32_t i = 0; i < out.slice.count; ++i) {
-    const bool indexed = slice.shape == Shape::indexed;
-    std::uint64_t local = first;
-    std::uint64_t remote = slice.remote_offset;
-    if (!advance(local, indexed ? slice.local_index[i] : i, slice.local_stride) ||
-        !advance(remote, indexed ? slice.remote_index[i] : i, slice.remote_stride))
-      return ErrorCode::out_of_range;
-    if (!fits(local)) return ErrorCode::out_of_range;
+  if (out.slice.shape == Shape::contiguous) {
+    const auto first = static_cast<std::uint64_t>(slice.local - out.local_begin);
+    return slice.length <= out.local_size - first ? ErrorCode::ok : ErrorCode::out_of_range;
   }
+  BlockCursor cursor;
+  for (Piece piece; !cursor.done(out.slice);)
+    if (const ErrorCode block = cursor.next(out, kMaxSliceBytes, piece); block != ErrorCode::ok) return block;
   return ErrorCode::ok;
 }
 
@@ -160,7 +155,7 @@ std::string TcpTransport::why_stalled(LinkId id) {
 }
 
 bool TcpTransport::prepare_sleep() {
-  pending_.sleeps();
+  data_port_.sleeps();
   bool quiet = inbox_.empty();
   for (const std::uint32_t slot : up_) quiet = links_[slot].lane->prepare_sleep() && quiet;
   return quiet;
@@ -170,7 +165,7 @@ void TcpTransport::close() {
   if (closed_) return;
   disconnect_all();
   closed_ = true;
-  pending_.close();
+  data_port_.close();
   timer_ = kNever;
 }
 

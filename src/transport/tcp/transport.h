@@ -41,7 +41,8 @@ struct Peer : PeerOf<> {
 //   transport.cc  using lanes
 //   connect.cc    connecting and reconnecting lanes, disconnecting peers
 class TcpTransport final : public LinkedTransport<Link, Peer, std::monostate, Inbox>,
-                           public ConnectsByItself, public TellsProgress {
+                           public ConnectsByItself,
+                           public TellsProgress {
  public:
   TcpTransport(RegionTable& regions, Runtime& runtime, const TcpOptions& options);
   ~TcpTransport() override { close(); }
@@ -89,7 +90,7 @@ class TcpTransport final : public LinkedTransport<Link, Peer, std::monostate, In
 
   const TcpOptions options_;
   std::vector<InterfaceAddress> addresses_;  // of this host, usable; devices() has their interfaces
-  PendingConnections pending_{runtime_};
+  DataPort data_port_{runtime_};
   std::uint64_t turn_ = 0;     // polls so far
   std::uint32_t dialing_ = 0;  // links in that state
 };
