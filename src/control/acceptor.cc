@@ -8,12 +8,6 @@
 #include "core/runtime.h"
 
 namespace fairway::control {
-namespace {
-
-constexpr Time kAfterExhaustion = 10 * kMillisecond;
-constexpr int kAcceptPerStep = 64;
-
-}  // namespace
 
 Status Acceptor::listen(const std::string& address) {
   auto listener = context_.runtime.network.listen(address, *context_.task);
@@ -36,48 +30,36 @@ void Acceptor::close() {
 }
 
 Time Acceptor::step(Time now) {
-  if (listener_ && now >= accept_again_) accept(now);
-  std::erase_if(pending_, [&](Pending& each) { return !step(each, now); });
-  Time next = listener_ && accept_again_ > now ? accept_again_ : kNever;
-  for (const Pending& each : pending_)
-    next = std::min(next, each.connection->has_unread() ? now : after(each.since, kHandshakeTimeout));
-  return next;
+  if (listener_ && now >= pending_.paused_until()) accept(now);
+  bool unread = false;
+  pending_.look(now, [&](Incoming& each, bool late) {
+    if (!step(each, late, now)) return true;
+    unread |= each.connection->has_unread();
+    return false;
+  });
+  return unread ? now : pending_.next();
 }
 
 void Acceptor::accept(Time now) {
-  accept_again_ = 0;
-  for (int i = 0; i < kAcceptPerStep; ++i) {
-    if (pending_.size() == kMaxPending && !evict_oldest(now)) {
-      accept_again_ = after(now, kAfterExhaustion);  // meanwhile connections wait in the kernel's accept queue
-      return;
-    }
+  const auto find = [this](Incoming& out) {
     auto channel = listener_->accept(*context_.task);
     if (!channel) {
       context_.observer.refused(listener_->address(), channel.status());
-      accept_again_ = after(now, kAfterExhaustion);
-      return;
+      return Pending::Found::no_descriptor;
     }
-    if (!channel.value()) return;
-    pending_.push_back(
-        {std::make_unique<Connection>(context_.wire, std::move(channel).value(), Role::listener), now, false});
-  }
-  accept_again_ = after(now, 1);
-}
-
-// Evicts the oldest pending connection if it had enough time: real peers finish the handshake in milliseconds, so an
-// older one is idle or tries to keep others out.
-bool Acceptor::evict_oldest(Time now) {
-  if (now < after(pending_.front().since, kEvictable)) return false;
-  pending_.erase(pending_.begin());
-  return true;
+    if (!channel.value()) return Pending::Found::none;
+    out.connection = std::make_unique<Connection>(context_.wire, std::move(channel).value(), Role::listener);
+    return Pending::Found::one;
+  };
+  pending_.accept(now, find, [](Incoming&) {});
 }
 
 // False when this connection is finished here.
-bool Acceptor::step(Pending& pending, Time now) {
-  Connection& connection = *pending.connection;
+bool Acceptor::step(Incoming& incoming, bool late, Time now) {
+  Connection& connection = *incoming.connection;
   connection.pump();
-  if (connection.is_open() && !pending.identity_sent) {
-    pending.identity_sent = true;
+  if (connection.is_open() && !incoming.identity_sent) {
+    incoming.identity_sent = true;
     connection.put(context_.identity(Intent::none));
     connection.flush();
   }
@@ -85,12 +67,12 @@ bool Acceptor::step(Pending& pending, Time now) {
     Result<Identity> peer = Status(ErrorCode::protocol_error, "the first frame is not an identity");
     if (frame->type == FrameType::identity) peer = Identity::read(frame->body);
     if (peer && peer->intent != Intent::none) {
-      decide(std::move(pending.connection), peer.value(), now);
+      decide(std::move(incoming.connection), peer.value(), now);
       return false;
     }
     const std::string text = peer ? "an identity without an intent" : peer.status().message();
     context_.observer.refused(connection.peer_address(), {ErrorCode::protocol_error, text});
-    refuse(std::move(pending.connection), Reason::protocol_error, text, now);
+    refuse(std::move(incoming.connection), Reason::protocol_error, text, now);
     return false;
   }
   if (const Status& failure = connection.failure(); !failure) {
@@ -99,7 +81,7 @@ bool Acceptor::step(Pending& pending, Time now) {
       context_.observer.refused(connection.peer_address(), failure);
     return false;
   }
-  return now < after(pending.since, kHandshakeTimeout);
+  return !late;
 }
 
 void Acceptor::refuse(std::unique_ptr<Connection> connection, Reason reason, std::string text, Time now) {

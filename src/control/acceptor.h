@@ -1,10 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "control/dialer.h"
 #include "control/session.h"
+#include "core/pending_connections.h"
 
 namespace fairway::control {
 
@@ -23,20 +23,15 @@ class Acceptor {
   void close();
   Time step(Time now);
 
-  static constexpr std::size_t kMaxPending = 64;
-  static constexpr Time kHandshakeTimeout = kSecond;  // time limit of the whole handshake
-  static constexpr Time kEvictable = 100 * kMillisecond;
-
  private:
-  struct Pending {
+  struct Incoming {
     std::unique_ptr<Connection> connection;
-    Time since;
     bool identity_sent = false;
   };
+  using Pending = PendingConnections<Incoming>;
 
   void accept(Time now);
-  bool evict_oldest(Time now);
-  bool step(Pending& pending, Time now);
+  bool step(Incoming& incoming, bool late, Time now);
   void decide(std::unique_ptr<Connection> connection, const Identity& peer, Time now);
   void decide_connect(std::unique_ptr<Connection> connection, const Identity& peer, Time now);
   void decide_resume(std::unique_ptr<Connection> connection, const Identity& peer, Time now);
@@ -47,8 +42,8 @@ class Acceptor {
   const Dialer& dialer_;
   DirectoryServer* const directory_;  // null when this engine serves no directory
   std::unique_ptr<Listener> listener_;
-  std::vector<Pending> pending_;  // oldest first
-  Time accept_again_ = 0;  // do not accept before this time (out of descriptors); kNever: only when a connection waits
+  // While it is full, connections wait in the kernel's accept queue. Real peers finish the handshake in milliseconds.
+  Pending pending_{{.per_poll = 64, .evictable = 100 * kMillisecond, .pause = 1, .when_full = 10 * kMillisecond}};
 };
 
 }  // namespace fairway::control

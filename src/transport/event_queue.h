@@ -50,6 +50,7 @@ class EventQueue {
   void begin_poll() {  // frees the bytes of the last poll's events
     if (empty() && lent_ > 0) free_bytes();
   }
+  void clear() { begin_ = end_ = 0; }
   std::size_t take(std::span<Event> events) { return empty() ? 0 : take_first(events); }
 
  private:

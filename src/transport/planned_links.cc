@@ -79,20 +79,14 @@ void PlannedLinks::accept_plan(PeerIndex index, Peer& peer, const PlannedHandsha
 }
 
 void PlannedLinks::add_link(PeerIndex index, Peer& peer, std::uint8_t device, std::uint8_t peer_device) {
-  auto slot = static_cast<std::uint32_t>(
-      std::find_if(links_.begin(), links_.end(), [](const Link& link) { return link.state == State::free; }) -
-      links_.begin());
-  if (slot == links_.size()) links_.emplace_back().id.slot = slot;
-  Link& link = links_[slot];
+  Link& link = free_link(links_);
   link.initiator = peer.role == Role::initiator;
   link.state = link.initiator ? State::fenced : State::waiting;
   link.peer = index;
   link.index = static_cast<std::uint16_t>(peer.slots.size());
-  link.attempt = link.held_attempt = 0;
-  link.pause = 0;
   link.device = device;
   link.peer_device = peer_device;
-  peer.slots.push_back(slot);
+  peer.slots.push_back(link.id.slot);
 }
 
 // ---- one attempt at one link ----
@@ -155,17 +149,11 @@ void PlannedLinks::on_connect_failed(Link& link, const Status& why) {
 }
 
 void PlannedLinks::link_is_up(Link& link) {
-  ++link.id.epoch;
-  link.state = State::up;
   link.deadline = kNever;
   link.pause = 0;
   up_.push_back(link.id.slot);
   peers_[link.peer].was_up = true;
-  Event& event = events_.add(EventKind::link_up);
-  event.link = link.id;
-  event.peer = link.peer;
-  event.device = link.device;
-  event.value = link.name();
+  announce(link, link.name(), events_);
 }
 
 void PlannedLinks::on_closed(Link& link, const PlannedHandshake& message) {

@@ -13,6 +13,7 @@
 #include "core/runtime.h"
 #include "transport/command.h"
 #include "transport/event_queue.h"
+#include "transport/linked_transport.h"
 #include "transport/planned_handshake.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
@@ -71,14 +72,9 @@ class PlannedLinks {
   // opening and accepted: the end exists; accepted: it already receives, though the initiator may not know yet. down:
   // broken, waits for fence().
   enum class State : std::uint8_t { free, opening, waiting, accepted, up, down, fenced };
-  struct Link {
-    LinkId id;
-    State state = State::free;
-    PeerIndex peer = 0;
+  struct Link : LinkOf<State> {
     bool initiator = false;
-    std::uint16_t index = 0;    // within the session, equal at both ends
-    std::uint32_t attempt = 0;  // counts the ends made, equal on both sides
-    std::uint8_t device = 0, peer_device = 0;
+    std::uint8_t peer_device = 0;
     std::vector<std::byte> held;  // acceptor: the initiator's end, if its `open` came before reconnect()
     std::uint32_t held_attempt = 0;
     std::vector<std::byte> answer;  // acceptor: its own end, to be sent once it is prepared
@@ -89,7 +85,6 @@ class PlannedLinks {
     [[nodiscard]] std::uint64_t name() const { return std::uint64_t{attempt} << 16 | index; }
     // Names this side's end of it, for people who look at the system's objects (rdma res, ibv user context).
     [[nodiscard]] std::uint64_t end_name() const { return name() << 1 | (initiator ? 1 : 0); }
-    [[nodiscard]] LinkId next_id() const { return {id.slot, id.epoch + 1}; }  // once this attempt is up
   };
   // Makes and connects the ends of links. Called on the worker, from within calls of PlannedLinks.
   class Maker {
@@ -128,10 +123,7 @@ class PlannedLinks {
   void reconnect(LinkId id);
   void note(PeerIndex peer, std::span<const std::byte> bytes);
 
-  [[nodiscard]] Link* find(LinkId id) {  // null: no such link, or another epoch
-    if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
-    return links_[id.slot].state == State::free ? nullptr : &links_[id.slot];
-  }
+  [[nodiscard]] Link* find(LinkId id) { return find_link(links_, id); }
   [[nodiscard]] Link& at(std::uint32_t slot) { return links_[slot]; }
   [[nodiscard]] std::span<const Link> all() const { return links_; }  // by slot, free ones too
   // Up or down, not yet fenced; by slot.
@@ -148,12 +140,8 @@ class PlannedLinks {
   void check_deadlines(Time now);
 
  private:
-  struct Peer {
-    Role role = Role::initiator;
-    bool failed = false;  // stays known, without links, until disconnect()
+  struct Peer : PeerOf<> {
     std::array<std::byte, kPlanTokenBytes> token{};
-    std::vector<std::uint32_t> slots;  // of links_, by index
-    bool was_up = false;
   };
 
   void plan(PeerIndex index, Peer& peer, const PlannedHandshake& hello);

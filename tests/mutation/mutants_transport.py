@@ -35,7 +35,7 @@ MUTANTS = [
     Mutant("a frame over tcp counts as sent only with the padding behind it", "src/transport/tcp/lane_send.cc",
            "position_ >= std::uint64_t{first.before} + first.bytes", "position_ >= first.whole()", "tcp_test@TcpLane*"),
     Mutant("who dials is not told of segments that are swallowed", "src/transport/tcp/transport.cc",
-           "  send_handshake(link.peer, message);\n}", "}", "OverTcp.*"),
+           "  send(link.peer, encode(message));\n}", "}", "OverTcp.*"),
     Mutant("a frame that goes alone leaves the acknowledgements behind", "src/transport/tcp/lane_send.cc",
            "  header.acks = static_cast<std::uint8_t>(owed_);\n", "", "tcp_test@*"),
     Mutant("who sleeps after polling is not woken by a socket", "src/transport/tcp/lane.h",

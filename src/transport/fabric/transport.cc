@@ -212,9 +212,7 @@ namespace fairway::transport {
 
 Result<std::unique_ptr<Transport>> open_fabric_transport(RegionTable& regions, Runtime& runtime,
                                                          const FabricOptions& options) {
-  auto made = std::make_unique<fabric::FabricTransport>(regions, runtime, options);
-  if (Status status = made->open(); !status) return status;
-  return std::unique_ptr<Transport>(std::move(made));
+  return open_transport<fabric::FabricTransport>(regions, runtime, options);
 }
 
 }  // namespace fairway::transport

@@ -97,10 +97,10 @@ void HostTransport::dial_failed(Link& link, const Status& why) {
 
 void HostTransport::on_join_request(JoinRequest request, Time now) {
   for (auto& [index, peer] : peers_) {
-    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot ||
+    if (peer.role != Role::acceptor || peer.failed || peer.slots[0] == kNoSlot ||
         !equal_constant_time(peer.dialer, request.note.token))
       continue;
-    Link& link = links_[peer.slot];
+    Link& link = links_[peer.slots[0]];
     if (request.note.attempt <= link.attempt) return;
     link.join_request =
         std::make_unique<JoinRequest>(std::move(request));  // if this side has not fenced yet, reconnect() takes it
@@ -179,7 +179,7 @@ void HostTransport::take_join_request(Link& link, Time now) {
 void HostTransport::attempt_failed(const Link& link, const Status& why) {
   Peer& peer = peers_[link.peer];
   if (!peer.was_up) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
-  events_.add(EventKind::retry_failed, link.id, why);
+  inbox_.add(EventKind::retry_failed, link.id, why);
 }
 
 Note HostTransport::introduce(Note::Kind kind, const Token& token, std::uint32_t attempt, const Pair& pair) const {

@@ -128,8 +128,8 @@ bool HostTransport::both_are_host_memory(std::uint64_t local_handle, const Impor
   const auto own = regions_.find(region_of(local_handle));
   if (!own || !reached_by_cpu(own->kind)) return false;
   const auto peer = peers_.find(import.peer);
-  if (peer == peers_.end() || peer->second.slot == kNoSlot) return false;
-  const Link& link = links_[peer->second.slot];
+  if (peer == peers_.end() || peer->second.slots[0] == kNoSlot) return false;
+  const Link& link = links_[peer->second.slots[0]];
   Region theirs;
   return link.lane && link.lane->pair()->regions.read(import.region, theirs) && reached_by_cpu(theirs.kind);
 }
@@ -137,8 +137,9 @@ bool HostTransport::both_are_host_memory(std::uint64_t local_handle, const Impor
 Reach HostTransport::reach_by_mover(std::uint64_t local_handle, const Imports::Entry& import, std::string& why) {
   const Remote& remote = import.extra;
   const auto peer = peers_.find(import.peer);
-  if (remote.method == Method::pending || peer == peers_.end() || peer->second.slot == kNoSlot) return Reach::opening;
-  const Link& link = links_[peer->second.slot];
+  if (remote.method == Method::pending || peer == peers_.end() || peer->second.slots[0] == kNoSlot)
+    return Reach::opening;
+  const Link& link = links_[peer->second.slots[0]];
   const bool attached = remote.method == Method::cma && link.lane && link.lane->pair()->no_cma.empty();
   if (remote.method == Method::bounced || (remote.method == Method::cma && link.lane && !attached)) {
     why = "neither the GPU nor the kernel can access the peer's memory: " + remote.why;
@@ -177,7 +178,7 @@ std::shared_ptr<PeerFile> HostTransport::file_of(Peer& peer, const Key& key, boo
       return file;
     }
   }
-  if (peer.slot != kNoSlot && links_[peer.slot].state == LinkState::up) ask_next(links_[peer.slot]);
+  if (peer.slots[0] != kNoSlot && links_[peer.slots[0]].state == LinkState::up) ask_next(links_[peer.slots[0]]);
   return file;
 }
 

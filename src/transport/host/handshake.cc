@@ -137,7 +137,7 @@ std::vector<std::byte> refusal(std::string reason) {
 
 }  // namespace
 
-Status PendingConnections::listen(Task& task) {
+Status JoinSocket::listen(Task& task) {
   if (listener_) return {};
   task_ = &task;
   Token random;
@@ -150,70 +150,47 @@ Status PendingConnections::listen(Task& task) {
   return task_->watch(listener_.fd());
 }
 
-void PendingConnections::poll(Time now, const OnRequest& on_request) {
-  if (listener_ && now >= paused_until_) accept(now);
-  std::erase_if(all_, [&](Pending& pending) { return receive(pending, now, on_request); });
+void JoinSocket::poll(Time now, const OnRequest& on_request) {
+  if (listener_ && now >= pending_.paused_until()) accept(now);
+  pending_.look(now, [&](sys::LocalSocket& socket, bool late) { return receive(socket, late, on_request); });
 }
 
-Time PendingConnections::next() const {
-  Time next = paused_until_ != 0 ? paused_until_ : kNever;
-  if (!all_.empty()) next = std::min(next, after(all_.front().since, kHelloTimeout));
-  return next;
-}
-
-void PendingConnections::accept(Time now) {
-  resume();
-  for (std::size_t i = 0; i < kPerPoll; ++i) {
-    if (all_.size() == kMost && !evict_oldest(now)) return pause(after(all_.front().since, kEvictable));
+void JoinSocket::accept(Time now) {
+  if (pending_.paused_until() != 0) static_cast<void>(task_->watch(listener_.fd()));
+  const auto find = [this](sys::LocalSocket& out) {
     auto socket = listener_.accept(refusal("the peer's process is out of file descriptors: raise its ulimit -n"));
-    if (!socket) return pause(after(now, kAfterExhaustion));
-    if (!*socket) return;
-    if (!socket->of_this_user()) continue;
-    static_cast<void>(task_->watch(socket->fd()));
-    all_.push_back({std::move(*socket), now});
-  }
-  pause(after(now, kPause));
+    if (!socket) return Pending::Found::no_descriptor;
+    if (!*socket) return Pending::Found::none;
+    if (!socket->of_this_user()) return Pending::Found::unwanted;
+    out = std::move(*socket);
+    static_cast<void>(task_->watch(out.fd()));
+    return Pending::Found::one;
+  };
+  pending_.accept(now, find, [this](const sys::LocalSocket& oldest) { task_->unwatch(oldest.fd()); });
+  if (pending_.paused_until() != 0) task_->unwatch(listener_.fd());
 }
 
-// Drops the oldest connection if it had enough time.
-bool PendingConnections::evict_oldest(Time now) {
-  if (now < after(all_.front().since, kEvictable)) return false;
-  task_->unwatch(all_.front().socket.fd());
-  all_.erase(all_.begin());
-  return true;
-}
-
-void PendingConnections::pause(Time until) {
-  task_->unwatch(listener_.fd());
-  paused_until_ = until;
-}
-
-void PendingConnections::resume() {
-  if (std::exchange(paused_until_, 0) != 0) static_cast<void>(task_->watch(listener_.fd()));
-}
-
-bool PendingConnections::receive(Pending& pending, Time now, const OnRequest& on_request) {
-  auto message = pending.socket.receive();
-  if (message && !*message && now < after(pending.since, kHelloTimeout)) return false;
-  task_->unwatch(pending.socket.fd());
+bool JoinSocket::receive(sys::LocalSocket& socket, bool late, const OnRequest& on_request) {
+  auto message = socket.receive();
+  if (message && !*message && !late) return false;
+  task_->unwatch(socket.fd());
   if (!message) {
     if (message.status().code() == ErrorCode::resource_exhausted)
-      static_cast<void>(pending.socket.send(refusal(message.status().message()), {}));
+      static_cast<void>(socket.send(refusal(message.status().message()), {}));
     return true;
   }
   if (!*message) return true;
   const auto note = decode_note((*message)->bytes);
   if (!note && note.status().code() == ErrorCode::version_mismatch)
-    static_cast<void>(pending.socket.send(refusal(note.status().message()), {}));
+    static_cast<void>(socket.send(refusal(note.status().message()), {}));
   if (note && note->kind == Note::Kind::hello && (*message)->fds.size() == Note::kHelloFds)
-    on_request({std::move(pending.socket), *note, std::move((*message)->fds)});
+    on_request({std::move(socket), *note, std::move((*message)->fds)});
   return true;
 }
 
-void PendingConnections::close() {
-  all_.clear();
+void JoinSocket::close() {
+  pending_.clear();
   listener_ = {};
-  paused_until_ = 0;
 }
 
 }  // namespace fairway::transport::host

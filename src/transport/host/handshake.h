@@ -10,6 +10,7 @@
 
 #include "fairway/status.h"
 
+#include "core/pending_connections.h"
 #include "core/runtime.h"
 #include "sys/local_socket.h"
 #include "transport/host/segment.h"
@@ -82,47 +83,33 @@ struct JoinRequest {  // a dialer's hello
   std::vector<sys::Fd> fds;
 };
 
-// Incoming connections at the local socket, until their hello is read. Connections of other users are refused. Their
-// number, time and rate are limited, so a peer without a token costs little and does not keep others out. Owner: the
-// transport's worker.
-class PendingConnections {
+// Incoming connections at the local socket, until their hello is read. Connections of other users are refused. Owner:
+// the transport's worker.
+class JoinSocket {
  public:
-  explicit PendingConnections(Runtime& runtime) : runtime_(runtime) {}
+  explicit JoinSocket(Runtime& runtime) : runtime_(runtime) {}
 
   Status listen(Task& task);  // once
   const std::string& name() const { return name_; }
   bool listening() const { return static_cast<bool>(listener_); }
-  bool any() const { return !all_.empty(); }
+  bool any() const { return !pending_.empty(); }
   // Accepts connections, and passes each hello to `on_request`.
   using OnRequest = std::function<void(JoinRequest)>;
   void poll(Time now, const OnRequest& on_request);
-  Time next() const;  // poll by then, even without a wake-up
+  Time next() const { return pending_.next(); }  // poll by then, even without a wake-up
   void close();
 
-  static constexpr std::size_t kMost = 64;
-  static constexpr std::size_t kPerPoll = 16;                  // accepted at once
-  static constexpr Time kHelloTimeout = kSecond;               // time limit of the hello
-  static constexpr Time kEvictable = 100 * kMillisecond;       // older ones make room: a peer sends its hello at once
-  static constexpr Time kPause = 5 * kMillisecond;             // after accepting kPerPoll
-  static constexpr Time kAfterExhaustion = 10 * kMillisecond;  // out of descriptors
-
  private:
-  struct Pending {
-    sys::LocalSocket socket;
-    Time since = 0;
-  };
+  using Pending = PendingConnections<sys::LocalSocket>;
   void accept(Time now);
-  bool evict_oldest(Time now);
-  void pause(Time until);
-  void resume();
-  bool receive(Pending& pending, Time now, const OnRequest& on_request);  // true: done with it
+  bool receive(sys::LocalSocket& socket, bool late, const OnRequest& on_request);  // true: done with it
 
   Runtime& runtime_;
   Task* task_ = nullptr;
   sys::LocalListener listener_;
   std::string name_;
-  std::vector<Pending> all_;  // oldest first
-  Time paused_until_ = 0;     // until then the listener does not wake the worker
+  // While it pauses, the listener does not wake the worker.
+  Pending pending_{{.per_poll = 16, .evictable = 100 * kMillisecond, .pause = 5 * kMillisecond}};
 };
 
 }  // namespace fairway::transport::host

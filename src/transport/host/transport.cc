@@ -39,12 +39,7 @@ Time HostTransport::next_touch_check(Time since, Time now) {
 }
 
 HostTransport::HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover)
-    : Transport(options.name),
-      regions_(regions),
-      runtime_(runtime),
-      options_(std::move(options)),
-      mover_(std::move(mover)),
-      pending_(runtime) {
+    : LinkedTransport(options.name, regions, runtime), options_(std::move(options)), mover_(std::move(mover)) {
   Device& device = devices_.emplace_back();
   device.name = options_.device;
   if (mover_) device.moved_by = MovedBy::gpu;
@@ -128,44 +123,20 @@ void HostTransport::finish_deregistrations() {
     const bool kept = mover_ && !mover_->export_ended(region_of(each.handle));
     if (copied || kept) look = std::min(look, next_touch_check(each.since, now));
     if (copied || kept || !each.marks.empty() || viewed_here(each.handle)) return false;
-    events_.add(EventKind::deregistered).value = each.handle;
+    inbox_.add(EventKind::deregistered).value = each.handle;
     return true;
   });
   if (!deregistrations_.empty()) timer_ = std::min(timer_, look);
 }
 
-HostTransport::Link* HostTransport::find(LinkId id) {
-  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
-  return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
-}
-
 std::size_t HostTransport::post(std::span<const Slice> slices) {
-  std::size_t taken = 0;
-  while (taken < slices.size()) {
-    Link* link = find(slices[taken].link);
-    if (closed_ || link == nullptr || link->state != LinkState::up || link->lane->broken()) break;
-    bool full = false;
-    for (; !full && taken < slices.size() && slices[taken].link == link->id;) {
-      const Slice& slice = slices[taken];
-      const auto* import = imports_.find(slice.remote_handle, link->peer);
-      Command command;
-      const ErrorCode refused = prepare(devices_.front().capabilities, regions_, slice,
-                                        import == nullptr ? nullptr : &import->region, command);
-      if (refused == ErrorCode::ok) {
-        full = !link->lane->post(command);
-      } else {
-        events_.refuse(slice, name(), refused);
-      }
-      taken += full ? 0 : 1;
-    }
-    link->lane->ring();
-    if (full) break;
-  }
-  return taken;
+  return post_each(
+      slices, [this](const Link& link, const Slice& slice, Command& out) { return prepare(link, slice, out); },
+      [](Lane& lane) { lane.ring(); });
 }
 
 std::size_t HostTransport::poll(std::span<Event> events, Time now) {
-  events_.begin_poll();
+  inbox_.begin_poll();
   if (slept_) {
     slept_ = false;
     for (const std::uint32_t slot : up_) links_[slot].lane->end_sleep();
@@ -173,16 +144,13 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
   }
   if (!closed_ && now >= connections_at_) poll_connections(now);
   if (now >= wake_links_at_) wake_links(now);
-  const std::size_t count = up_.size();
-  if (++next_link_ >= count) next_link_ = 0;  // no division: it would be dear in an idle poll
-  for (std::size_t i = 0, at = next_link_; i < count; ++i, at = at + 1 == count ? 0 : at + 1) {
-    Link& link = links_[up_[at]];
-    if (link.state == LinkState::fencing || link.state == LinkState::leaving) continue;
+  poll_each([&](Link& link) {
+    if (link.state == LinkState::fencing || link.state == LinkState::leaving) return;
     if (link.state == LinkState::welcomed) {
-      if (!link.lane->joined()) continue;
+      if (!link.lane->joined()) return;
       link_is_up(link);
     }
-    if (link.lane->idle()) continue;
+    if (link.lane->idle()) return;
     link.lane->receive(kBytesPerPoll);
     link.lane->work(kBytesPerPoll, kBytesPerPoll);
     link.lane->ring();
@@ -194,14 +162,14 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
       end_views(pair, dead ? Status(ErrorCode::peer_dead, "the peer's process has ended")
                            : Status(ErrorCode::link_failed, "the mapping's link broke: map the region again"));
     }
-  }
+  });
   for (std::size_t i = up_.size(); i > 0; --i) {
     Link& link = links_[up_[i - 1]];
     if (link.state == LinkState::fencing) finish_fence(link);
-    if (link.state == LinkState::leaving) leave(link);
+    if (link.state == LinkState::leaving) finish_leaving(link);
   }
   if (!deregistrations_.empty()) finish_deregistrations();
-  return events_.take(events);
+  return inbox_.take(events);
 }
 
 void HostTransport::fence(LinkId id) {
@@ -223,7 +191,7 @@ void HostTransport::finish_fence(Link& link) {
     if (now >= after(link.fencing_since, kTouchTimeout)) report_stuck(*link.lane->pair(), link.lane->last_touch());
     return;
   }
-  events_.fenced(link.id, link.lane->immediates());
+  inbox_.fenced(link.id, link.lane->immediates());
   unwatch(*link.lane->pair());
   keep_while_touched(link.peer, link.lane->pair());
   link.lane.reset();
@@ -242,7 +210,7 @@ void HostTransport::report_stuck(const Pair& pair, const Pair::Mark& mark) {
     if (link.state == LinkState::leaving || link.lane->pair().get() != &pair) continue;
     if (std::exchange(link.stuck_reported, true)) continue;
     if (!link.lane->broken()) return link.lane->fail(why);
-    events_.add(EventKind::link_down, link.id, why).peer = link.peer;
+    inbox_.add(EventKind::link_down, link.id, why).peer = link.peer;
   }
 }
 
@@ -271,7 +239,7 @@ MemoryPlace HostTransport::place_of_remote(std::uint64_t remote_handle) const {
 }
 
 bool HostTransport::prepare_sleep() {
-  if (!events_.empty()) return false;
+  if (!inbox_.empty()) return false;
   for (const std::uint32_t slot : up_) links_[slot].lane->begin_sleep();
   slept_ = true;
   return std::none_of(up_.begin(), up_.end(), [this](std::uint32_t slot) { return links_[slot].lane->busy(); });
@@ -281,24 +249,20 @@ void HostTransport::close() {
   if (closed_) return;
   for (ActiveView& active : views_) end_view(active, {ErrorCode::closed, "the engine is closing"});
   while (!views_.empty()) give_back(views_.back().view.number);
-  std::vector<PeerIndex> all;
-  for (const auto& [index, peer] : peers_) all.push_back(index);
-  for (const PeerIndex index : all) disconnect(index);
+  disconnect_all();
   await_copies();
   // A peer may be stopped, or have queued copies that wait for its program: then untouched() says so.
   await_retired(after(runtime_.clock.now(), kGiveBackTimeout));
   if (mover_) mover_->close();
   finish_deregistrations();
   closed_ = true;
-  pending_.close();
+  join_socket_.close();
   timer_ = wake_links_at_ = kNever;
 }
 
 Result<std::unique_ptr<Transport>> open(RegionTable& regions, Runtime& runtime, HostOptions options,
                                         std::unique_ptr<Mover> mover) {
-  auto made = std::make_unique<HostTransport>(regions, runtime, std::move(options), std::move(mover));
-  if (Status status = made->open(); !status) return status;
-  return std::unique_ptr<Transport>(std::move(made));
+  return open_transport<HostTransport>(regions, runtime, std::move(options), std::move(mover));
 }
 
 // Links between devices that fall asleep when nothing moves over them: a timer reads a few bytes of a peer's memory
@@ -332,8 +296,8 @@ void HostTransport::wake_links(Time now) {
 // Whether wake_links() finds memory of that peer's to read over each link between devices and this memory.
 bool HostTransport::is_touched(const Imports::Entry& import) {
   const auto peer = peers_.find(import.peer);
-  if (!mover_->keeps_awake() || peer == peers_.end() || peer->second.slot == kNoSlot) return false;
-  const Link& link = links_[peer->second.slot];
+  if (!mover_->keeps_awake() || peer == peers_.end() || peer->second.slots[0] == kNoSlot) return false;
+  const Link& link = links_[peer->second.slots[0]];
   if (link.state != LinkState::up) return false;
   bool any = false, all = true;
   for (std::uint32_t device = 0; device < mover_->device_count(); ++device) {

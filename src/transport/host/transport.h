@@ -1,10 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/runtime.h"
@@ -13,6 +13,7 @@
 #include "transport/host/handshake.h"
 #include "transport/host/lane.h"
 #include "transport/host/mover.h"
+#include "transport/linked_transport.h"
 #include "transport/optional_calls.h"
 
 namespace fairway::transport::host {
@@ -27,6 +28,40 @@ struct HostOptions {
   std::uint32_t max_slice_blocks = Capabilities().max_slice_blocks;
 };
 
+// Initiator: dialing. Acceptor: waiting; welcomed: it has a lane, but the dialer may not know yet. leaving: its peer
+// is disconnected, and a device still copies for it.
+enum class LinkState : std::uint8_t { free, dialing, waiting, welcomed, up, down, fencing, fenced, leaving };
+
+struct Notes {
+  struct One {
+    std::vector<std::byte> bytes;
+    bool answer = false;
+  };
+  std::deque<One> waiting;
+  std::size_t answers = 0;  // among them
+};
+
+struct Link : LinkOf<LinkState> {
+  std::unique_ptr<Lane> lane;
+  std::shared_ptr<Pair> dialed;               // while dialing
+  std::unique_ptr<JoinRequest> join_request;  // acceptor: one that came too early
+  Notes out;                                  // notes that wait for room on the socket
+  Time deadline = kNever;
+  Time up_since = 0, welcome_at = 0;  // acceptor: welcomes no join request before welcome_at
+  std::uint32_t flaps = 0;            // epochs in a row that broke at once
+  Time fencing_since = 0;
+  bool stuck_reported = false;  // that the peer holds up the fence
+  bool was_up = false;          // leaving: it had an epoch, whose end is told
+};
+
+struct Peer : PeerOf<std::array<std::uint32_t, 1>> {
+  Peer() { slots[0] = kNoSlot; }
+  std::string socket;
+  Token dialer{}, listener{};
+  std::vector<std::shared_ptr<PeerFile>> files;
+  std::size_t asked = 0;  // files requested and not answered yet
+};
+
 // The contract's state machine: peers, links and their epochs, handles. Each peer has one link, a lane (lane.h). Owner:
 // the worker.
 //   transport.cc  using lanes, ending memory; links between devices that must not fall asleep
@@ -34,7 +69,10 @@ struct HostOptions {
 //   dial.cc       one attempt at a link
 //   files.cc      requesting and sending the files behind regions
 //   views.cc      views of regions for kernels and CPUs
-class HostTransport final : public Transport, public ConnectsByItself, public MovesAtOnce, private GpuAccess {
+class HostTransport final : public LinkedTransport<Link, Peer, Remote>,
+                            public ConnectsByItself,
+                            public MovesAtOnce,
+                            private GpuAccess {
  public:
   // `mover`: for device memory, or null.
   HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover = nullptr);
@@ -45,7 +83,6 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
 
   Status connect(PeerIndex peer, Role role) override;
   void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
-  void disconnect(PeerIndex peer) override;
   bool leaves(PeerIndex peer) const override;
 
   Result<RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) override;
@@ -60,7 +97,6 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
   Time next_timer() const override { return std::min(timer_, wake_links_at_); }
   void fence(LinkId link) override;
   bool forgo(PeerIndex peer, std::uint64_t name) override;
-  void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
   Reach reach(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) override;
   bool prepare_sleep() override;
@@ -92,43 +128,6 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
     return mover_ ? mover_->wait(wait, ended, stream) : GpuAccess::wait(wait, ended, stream);
   }
 
-  // Initiator: dialing. Acceptor: waiting; welcomed: it has a lane, but the dialer may not know yet. leaving: its peer
-  // is disconnected, and a device still copies for it.
-  enum class LinkState : std::uint8_t { free, dialing, waiting, welcomed, up, down, fencing, fenced, leaving };
-  struct Notes {
-    struct One {
-      std::vector<std::byte> bytes;
-      bool answer = false;
-    };
-    std::deque<One> waiting;
-    std::size_t answers = 0;  // among them
-  };
-  struct Link {
-    LinkId id;
-    LinkState state = LinkState::free;
-    PeerIndex peer = 0;
-    std::uint32_t attempt = 0;  // counts the epochs, equal at both ends
-    std::unique_ptr<Lane> lane;
-    std::shared_ptr<Pair> dialed;               // while dialing
-    std::unique_ptr<JoinRequest> join_request;  // acceptor: one that came too early
-    Notes out;                                  // notes that wait for room on the socket
-    Time deadline = kNever;
-    Time up_since = 0, welcome_at = 0;  // acceptor: welcomes no join request before welcome_at
-    std::uint32_t flaps = 0;            // epochs in a row that broke at once
-    Time fencing_since = 0;
-    bool stuck_reported = false;  // that the peer holds up the fence
-    bool was_up = false;          // leaving: it had an epoch, whose end is told
-  };
-  struct Peer {
-    Role role = Role::initiator;
-    bool failed = false;  // stays known, without a link, until disconnect()
-    bool was_up = false;
-    std::string socket;
-    Token dialer{}, listener{};
-    std::uint32_t slot = kNoSlot;  // of links_
-    std::vector<std::shared_ptr<PeerFile>> files;
-    std::size_t asked = 0;  // files requested and not answered yet
-  };
   struct WatchedPair {  // a pair through which the peer may still access memory
     std::shared_ptr<Pair> pair;
     Pair::Mark mark;
@@ -151,16 +150,17 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
     std::uint32_t hold = 0;      // index in Direction::holds
     bool ended = false;
   };
-  static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
   // connect.cc
   void offer(PeerIndex index, Peer& peer);
-  void make_link(PeerIndex index, Peer& peer);
   void make_lane(Link& link, std::shared_ptr<Pair> pair);
   void link_is_up(Link& link);
-  void send_handshake(PeerIndex peer, const Handshake& message);
-  void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
-  void leave(Link& link);
+  std::vector<std::byte> hello() override { return encode(Handshake()); }
+  std::vector<std::byte> refusal(const Status& why) override;
+  void give_up(Link& link, const Status& why) override;
+  void leave(Link& link) override;
+  void try_again(Link& link, Role role) override;
+  void finish_leaving(Link& link);
   void await_copies();
   void unwatch(const Pair& pair);
   void poll_connections(Time now);  // sockets and processes: system calls, so not in every poll
@@ -219,33 +219,21 @@ class HostTransport final : public Transport, public ConnectsByItself, public Mo
 
   // transport.cc
   static Time next_touch_check(Time since, Time now);
-  Link* find(LinkId id);
   void finish_fence(Link& link);
   void finish_deregistrations();
   void report_stuck(const Pair& pair, const Pair::Mark& mark);
 
-  RegionTable& regions_;
-  Runtime& runtime_;
   const HostOptions options_;
   std::unique_ptr<Mover> mover_;
-  Task* task_ = nullptr;
-  EventQueue events_;
   Exports exports_;
-  Imports imports_;
-  PendingConnections pending_;
-  std::unordered_map<PeerIndex, Peer> peers_;
-  std::vector<Link> links_;
-  std::vector<std::uint32_t> up_;     // slots of links with a lane
+  JoinSocket join_socket_{runtime_};
   std::vector<WatchedPair> retired_;  // of disconnected peers that still access memory; also once closed
   std::vector<ActiveView> views_;
   std::uint64_t next_view_ = 1;
   std::vector<Deregistration> deregistrations_;
-  std::size_t next_link_ = 0;  // the link to poll first
-  Time connections_at_ = 0;    // the next poll_connections()
-  Time timer_ = kNever;
+  Time connections_at_ = 0;      // the next poll_connections()
   Time wake_links_at_ = kNever;  // the next wake_links(); never unless the mover keeps links awake
   bool slept_ = false;
-  bool closed_ = false;
 };
 
 Result<std::unique_ptr<Transport>> open(RegionTable& regions, Runtime& runtime, HostOptions options,

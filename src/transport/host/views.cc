@@ -47,8 +47,8 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, V
     return Reach::no;
   }
   const Remote& remote = import->extra;
-  if (peer->second.slot == kNoSlot) return Reach::opening;
-  const Link& link = links_[peer->second.slot];
+  if (peer->second.slots[0] == kNoSlot) return Reach::opening;
+  const Link& link = links_[peer->second.slots[0]];
   if (link.state != LinkState::up || link.lane->broken()) return Reach::opening;
   const std::shared_ptr<Pair>& pair = link.lane->pair();
   Region region;
@@ -160,7 +160,7 @@ void HostTransport::end_view(ActiveView& active, const Status& why) {
   if (active.ended) return;
   active.ended = true;
   std::atomic_ref(*active.by.ended).store(static_cast<std::uint32_t>(why.code()), std::memory_order_release);
-  Event& event = events_.add(EventKind::invalidated);
+  Event& event = inbox_.add(EventKind::invalidated);
   event.value = active.view.number;
   event.peer = active.peer;
   event.status = why;

@@ -9,27 +9,25 @@ namespace fairway::transport::loopback {
 
 namespace {
 constexpr Time kRetry = 5 * kMillisecond;  // while a device cannot make a link
-}
 
-Status LoopbackTransport::connect(PeerIndex index, Role role) {
-  if (closed_) return {ErrorCode::closed, "the transport is closed"};
-  const auto [at, fresh] = peers_.try_emplace(index);
-  if (!fresh) return {ErrorCode::already_exists, "loopback: the peer is connected, or not forgotten yet"};
-  at->second.role = role;
-  if (role == Role::initiator) {
-    Handshake hello;
-    hello.kind = Handshake::Kind::hello;
-    hello.fabric = wire_.fabric();
-    hello.devices = static_cast<std::uint16_t>(std::min<std::size_t>(wire_.devices().size(), kMaxLinksPerPeer));
-    send_handshake(index, hello);
-  }
-  return {};
+std::vector<std::byte> encoded(const Handshake& message) {
+  const auto bytes = encode(message);
+  return {bytes.begin(), bytes.end()};
+}
+}  // namespace
+
+std::vector<std::byte> LoopbackTransport::hello() {
+  Handshake hello;
+  hello.kind = Handshake::Kind::hello;
+  hello.fabric = wire_.fabric();
+  hello.devices = static_cast<std::uint16_t>(std::min<std::size_t>(wire_.devices().size(), kMaxLinksPerPeer));
+  return encoded(hello);
 }
 
 void LoopbackTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) {
-  const auto found = peers_.find(index);
-  if (closed_ || found == peers_.end() || found->second.leaving || found->second.failed) return;
-  Peer& peer = found->second;
+  Peer* const found = listens_to(index);
+  if (found == nullptr || found->leaving) return;
+  Peer& peer = *found;
   const Result<Handshake> message = decode_handshake(bytes);
   if (!message) return fail_peer(index, peer, message.status(), true);
   const bool to_acceptor = message->kind == Handshake::Kind::hello || message->kind == Handshake::Kind::attached;
@@ -55,19 +53,15 @@ void LoopbackTransport::accept_hello(PeerIndex index, Peer& peer, const Handshak
     return fail_peer(index, peer,
                      {ErrorCode::unreachable, "loopback: the peer does not share this engine's Loopback object"}, true);
   const auto own = std::min<std::size_t>(wire_.devices().size(), kMaxLinksPerPeer);
-  peer.links = static_cast<std::uint16_t>(std::max<std::size_t>(own, hello.devices));
-  peer.slots.assign(peer.links, kNoSlot);
-  for (std::uint16_t i = 0; i < peer.links; ++i) offer_link(make_link(index, peer, i));
+  peer.slots.assign(std::max<std::size_t>(own, hello.devices), kNoSlot);
+  for (std::uint16_t i = 0; i < peer.slots.size(); ++i) offer_link(add_link(index, i, LinkState::offering));
 }
 
 void LoopbackTransport::accept_offer(PeerIndex index, Peer& peer, const Handshake& offer) {
-  if (peer.links == 0) {
-    peer.links = offer.links;
-    peer.slots.assign(peer.links, kNoSlot);
-  }
-  if (offer.links != peer.links)
+  if (peer.slots.empty()) peer.slots.assign(offer.links, kNoSlot);
+  if (offer.links != peer.slots.size())
     return fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: the number of links changed"}, true);
-  if (peer.slots[offer.index] == kNoSlot) make_link(index, peer, offer.index).state = LinkState::wanted;
+  if (peer.slots[offer.index] == kNoSlot) add_link(index, offer.index, LinkState::wanted);
   Link& link = links_[peer.slots[offer.index]];
   if (offer.attempt <= std::max(link.attempt, link.held_attempt))
     return fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: an outdated offer"}, true);
@@ -77,7 +71,7 @@ void LoopbackTransport::accept_offer(PeerIndex index, Peer& peer, const Handshak
 }
 
 void LoopbackTransport::accept_attached(PeerIndex index, Peer& peer, const Handshake& attached) {
-  if (attached.index < peer.links) {
+  if (attached.index < peer.slots.size()) {
     Link& link = links_[peer.slots[attached.index]];
     if (link.state == LinkState::offered && link.attempt == attached.attempt) return link_is_up(link);
     // Up already, because the peer used it at once, or fenced meanwhile.
@@ -87,18 +81,9 @@ void LoopbackTransport::accept_attached(PeerIndex index, Peer& peer, const Hands
             true);
 }
 
-LoopbackTransport::Link& LoopbackTransport::make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index) {
-  auto slot = static_cast<std::uint32_t>(
-      std::find_if(links_.begin(), links_.end(), [](const Link& link) { return link.state == LinkState::free; }) -
-      links_.begin());
-  if (slot == links_.size()) links_.emplace_back().id.slot = slot;
-  Link& link = links_[slot];
-  link.state = LinkState::offering;
-  link.peer = peer_index;
-  link.index = index;
+Link& LoopbackTransport::add_link(PeerIndex peer, std::uint16_t index, LinkState state) {
+  Link& link = make_link(peer, index, state);
   link.device = static_cast<DeviceIndex>(index % wire_.devices().size());
-  link.attempt = link.held_attempt = 0;
-  peer.slots[index] = slot;
   return link;
 }
 
@@ -106,7 +91,7 @@ LoopbackTransport::Link& LoopbackTransport::make_link(PeerIndex peer_index, Peer
 void LoopbackTransport::offer_link(Link& link) {
   link.state = LinkState::offering;
   if (!wire_.ready(link.device)) {
-    retry_at_ = std::min(retry_at_, after(runtime_.clock.now(), kRetry));
+    timer_ = std::min(timer_, after(runtime_.clock.now(), kRetry));
     return;
   }
   Handshake offer;
@@ -115,15 +100,15 @@ void LoopbackTransport::offer_link(Link& link) {
   offer.offer = random();
   offer.attempt = ++link.attempt;
   offer.index = link.index;
-  offer.links = peers_[link.peer].links;
+  offer.links = static_cast<std::uint16_t>(peers_[link.peer].slots.size());
   link.port = wire_.offer(offer.offer, {regions_, doorbell_, link.device, &ready_, link.id.slot});
   link.state = LinkState::offered;
-  send_handshake(link.peer, offer);
+  send(link.peer, encode(offer));
 }
 
 void LoopbackTransport::retry_offers(Time now) {
-  if (now < retry_at_) return;
-  retry_at_ = kNever;
+  if (now < timer_) return;
+  timer_ = kNever;
   for (Link& link : links_)
     if (link.state == LinkState::offering) offer_link(link);
 }
@@ -140,98 +125,64 @@ void LoopbackTransport::attach_link(Link& link, std::uint64_t offer, std::uint32
   attached.fabric = wire_.fabric();
   attached.attempt = attempt;
   attached.index = link.index;
-  send_handshake(link.peer, attached);
+  send(link.peer, encode(attached));
   link_is_up(link);
 }
 
 void LoopbackTransport::link_is_up(Link& link) {
-  link.state = LinkState::up;
-  ++link.id.epoch;
   link.domain_epoch = domain_epochs_[link.device];
-  Queued& queued = queued_.emplace_back();
-  queued.event.kind = EventKind::link_up;
-  queued.event.link = link.id;
-  queued.event.peer = link.peer;
-  queued.event.device = link.device;
-  queued.event.value = link.port->name();
+  announce(link, link.port->name());
 }
 
-void LoopbackTransport::send_handshake(PeerIndex peer, const Handshake& message) {
-  Queued& queued = queued_.emplace_back();
-  queued.event.kind = EventKind::exchange;
-  queued.event.peer = peer;
-  const auto bytes = encode(message);
-  queued.bytes.assign(bytes.begin(), bytes.end());
+std::vector<std::byte> LoopbackTransport::refusal(const Status& why) {
+  Handshake refused;
+  refused.kind = Handshake::Kind::refused;
+  refused.reason = why.code();
+  return encoded(refused);
 }
 
-// Gives the peer up: its links break; if it has none, connect() has failed.
-void LoopbackTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool tell) {
-  peer.failed = true;
-  if (tell) {
-    Handshake refused;
-    refused.kind = Handshake::Kind::refused;
-    refused.reason = status.code();
-    send_handshake(index, refused);
-  }
-  bool a_link_tells = false;
-  for (const std::uint32_t slot : peer.slots) {
-    if (slot == kNoSlot) continue;
-    Link& link = links_[slot];
-    a_link_tells = a_link_tells || link.state == LinkState::up;
-    if (link.state == LinkState::up) link.port->cut();
-    if (link.state == LinkState::offered) link.port->close();
-  }
-  if (a_link_tells) return;
-  Queued& queued = queued_.emplace_back();
-  queued.event.kind = EventKind::link_down;
-  queued.event.peer = index;
-  queued.event.status = std::move(status);
+void LoopbackTransport::give_up(Link& link, const Status&) {
+  if (link.state == LinkState::up) link.port->cut();
+  if (link.state == LinkState::offered) link.port->close();
 }
 
-void LoopbackTransport::reconnect(LinkId id) {
-  Link* link = find(id);
-  if (!link || link->state != LinkState::fenced) return;
-  const Peer& peer = peers_[link->peer];
-  if (peer.leaving || peer.failed) return;
-  if (peer.role == Role::acceptor) return offer_link(*link);
-  link->state = LinkState::wanted;
-  if (link->held_attempt > link->attempt) attach_link(*link, link->held_offer, link->held_attempt);
+void LoopbackTransport::try_again(Link& link, Role role) {
+  if (peers_[link.peer].leaving) return;
+  if (role == Role::acceptor) return offer_link(link);
+  link.state = LinkState::wanted;
+  if (link.held_attempt > link.attempt) attach_link(link, link.held_offer, link.held_attempt);
 }
 
 void LoopbackTransport::disconnect(PeerIndex index) {
   const auto found = peers_.find(index);
   if (found == peers_.end()) return;
   found->second.leaving = peers_leaving_ = true;
-  for (const std::uint32_t slot : found->second.slots) {
-    if (slot == kNoSlot) continue;
-    Link& link = links_[slot];
-    if (link.state == LinkState::up || link.state == LinkState::down) {
-      link.state = LinkState::fencing;
-      link.port->fence();
-    } else if (link.state == LinkState::offered) {
-      link.port->close();
-    }
+  each_link(found->second, [this](Link& link) { leave(link); });
+}
+
+void LoopbackTransport::leave(Link& link) {
+  if (link.state == LinkState::up || link.state == LinkState::down) {
+    link.state = LinkState::fencing;
+    link.port->fence();
+  } else if (link.state == LinkState::offered) {
+    link.port->close();
   }
 }
 
 void LoopbackTransport::forget_gone_peers() {
   peers_leaving_ = false;
   for (auto at = peers_.begin(); at != peers_.end();) {
-    const auto& slots = at->second.slots;
-    const bool fencing = std::any_of(slots.begin(), slots.end(), [this](std::uint32_t slot) {
-      return slot != kNoSlot && links_[slot].state == LinkState::fencing;
-    });
+    bool fencing = false;
+    each_link(at->second, [&](const Link& link) { fencing |= link.state == LinkState::fencing; });
     if (!at->second.leaving || fencing) {
       peers_leaving_ = peers_leaving_ || at->second.leaving;
       ++at;
       continue;
     }
-    for (const std::uint32_t slot : slots) {
-      if (slot == kNoSlot) continue;
-      Link& link = links_[slot];
+    each_link(at->second, [this](Link& link) {
       link.state = LinkState::free;
       if (link.port) retired_.push_back(std::move(link.port));
-    }
+    });
     imports_.release_all(at->first);
     at = peers_.erase(at);
   }

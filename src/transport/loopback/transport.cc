@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "transport/command.h"
-
 namespace fairway::transport::loopback {
 
 namespace {
@@ -14,11 +12,9 @@ constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // copied in one step: about 1
 }  // namespace
 
 LoopbackTransport::LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime)
-    : Transport(loopback->wire().name()),
+    : LinkedTransport(loopback->wire().name(), regions, runtime),
       loopback_(std::move(loopback)),
       wire_(loopback_->wire()),
-      regions_(regions),
-      runtime_(runtime),
       doorbell_(std::make_shared<Doorbell>()) {
   devices_.assign(wire_.devices().begin(), wire_.devices().end());
   domain_epochs_.resize(devices_.size());
@@ -26,16 +22,7 @@ LoopbackTransport::LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionT
 
 Status LoopbackTransport::attach(Task& task) {
   doorbell_->attach([&task] { task.wake(); });
-  return {};
-}
-
-// The handle is the region's id.
-Result<RegisteredMemory> LoopbackTransport::register_memory(const Region& memory, const MemorySource&) {
-  if (memory.kind != MemoryKind::host && memory.kind != MemoryKind::pinned)
-    return Status(ErrorCode::unsupported, "loopback moves host memory only");
-  const Result<Region> region = regions_.find(memory.id);
-  if (!region) return region.status();
-  return RegisteredMemory{handle_of(memory.id), {}};
+  return LinkedTransport::attach(task);
 }
 
 void LoopbackTransport::deregister(std::uint64_t handle) {
@@ -59,27 +46,16 @@ void LoopbackTransport::finish_deregistrations() {
     if (!each.touches.empty()) return false;
     for (const Link& link : links_)
       if (link.port && link.port->uses(each.handle)) return false;
-    Queued& queued = queued_.emplace_back();
-    queued.event.kind = EventKind::deregistered;
-    queued.event.value = each.handle;
+    inbox_.add(EventKind::deregistered).value = each.handle;
     return true;
   });
 }
 
 Result<std::uint64_t> LoopbackTransport::import(PeerIndex peer, const RemoteMemory& memory,
-                                                std::span<const std::vector<std::byte>>) {
+                                                std::span<const KeyBytes> keys) {
   const auto found = peers_.find(peer);
-  if (found == peers_.end() || found->second.leaving) return Status(ErrorCode::not_found, "loopback: no such peer");
-  return imports_.add(peer, memory.id);
-}
-
-void LoopbackTransport::release(std::uint64_t remote_handle) {
-  imports_.release(remote_handle);
-}
-
-LoopbackTransport::Link* LoopbackTransport::find(LinkId id) {
-  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
-  return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
+  if (found != peers_.end() && found->second.leaving) return Status(ErrorCode::not_found, "loopback: no such peer");
+  return LinkedTransport::import(peer, memory, keys);
 }
 
 std::size_t LoopbackTransport::post(std::span<const Slice> slices) {
@@ -93,7 +69,7 @@ std::size_t LoopbackTransport::post(std::span<const Slice> slices) {
     while (!full && taken < slices.size() && slices[taken].link == link->id) {
       std::size_t size = 0;
       while (size < batch.size() && taken + size < slices.size() && slices[taken + size].link == link->id) {
-        batch[size] = prepare(*link, slices[taken + size]);
+        batch[size].refusal = prepare(*link, slices[taken + size], batch[size]);
         ++size;
       }
       const std::size_t took = link->port->post(std::span(batch).first(size));
@@ -120,20 +96,12 @@ AtOnce LoopbackTransport::send_now(LinkId id, std::span<const std::byte> head, s
   return link->port->send_now(head, tail);
 }
 
-Command LoopbackTransport::prepare(const Link& link, const Slice& slice) {
-  Command command;
-  const auto* import = imports_.find(slice.remote_handle, link.peer);
-  command.refusal = transport::prepare(devices_[link.device].capabilities, regions_, slice,
-                                       import == nullptr ? nullptr : &import->region, command);
-  return command;
-}
-
 std::size_t LoopbackTransport::poll(std::span<Event> events, Time now) {
   doorbell_->disarm();
-  lent_.clear();
+  inbox_.begin_poll();
   retired_.clear();
   if (!closed_) retry_offers(now);
-  std::size_t stored = take_queued(events);
+  std::size_t stored = inbox_.take(events);
   std::uint64_t budget = kBytesPerPoll;
   const std::size_t count = wire_.tells_ready() ? 0 : links_.size();
   if (wire_.tells_ready()) stored += poll_ready(events.subspan(stored), now, budget);
@@ -144,7 +112,7 @@ std::size_t LoopbackTransport::poll(std::span<Event> events, Time now) {
   if (count != 0) next_link_ = (next_link_ + 1) % count;
   if (!deregistering_.empty()) finish_deregistrations();
   if (peers_leaving_) forget_gone_peers();
-  return stored + take_queued(events.subspan(stored));
+  return stored + inbox_.take(events.subspan(stored));
 }
 
 std::size_t LoopbackTransport::poll_ready(std::span<Event> events, Time now, std::uint64_t& budget) {
@@ -166,7 +134,7 @@ std::size_t LoopbackTransport::poll_link(Link& link, std::span<Event> events, Ti
     link_is_up(link);
   if (link.state == LinkState::offering || link.state == LinkState::offered || link.state == LinkState::fenced ||
       link.state == LinkState::wanted ||
-      !queued_.empty())  // queued events first: link_up comes before other events of the link
+      !inbox_.empty())  // queued events first: link_up comes before other events of the link
     return 0;
   const std::size_t stored = link.port->poll(events, now, budget);
   for (Event& event : events.first(stored)) {
@@ -178,19 +146,6 @@ std::size_t LoopbackTransport::poll_link(Link& link, std::span<Event> events, Ti
       link.state = LinkState::fenced;
       retired_.push_back(std::move(link.port));
     }
-  }
-  return stored;
-}
-
-std::size_t LoopbackTransport::take_queued(std::span<Event> events) {
-  std::size_t stored = 0;
-  for (; stored < events.size() && !queued_.empty(); ++stored) {
-    events[stored] = std::move(queued_.front().event);
-    if (!queued_.front().bytes.empty()) {
-      lent_.push_back(std::move(queued_.front().bytes));
-      events[stored].bytes = lent_.back();
-    }
-    queued_.pop_front();
   }
   return stored;
 }
@@ -225,7 +180,7 @@ bool LoopbackTransport::prepare_sleep() {
   const bool none = wire_.tells_ready()
                         ? std::all_of(ready_.begin(), ready_.end(), [&](auto slot) { return is_idle(links_[slot]); })
                         : std::all_of(links_.begin(), links_.end(), is_idle);
-  const bool idle = none && queued_.empty() && deregistering_.empty() && !peers_leaving_ && retired_.empty();
+  const bool idle = none && inbox_.empty() && deregistering_.empty() && !peers_leaving_ && retired_.empty();
   if (!idle) doorbell_->disarm();
   return idle;
 }
@@ -234,8 +189,8 @@ void LoopbackTransport::close() {
   if (closed_) return;
   closed_ = true;
   doorbell_->remove();
-  queued_.clear();
-  retry_at_ = kNever;
+  inbox_.clear();
+  timer_ = kNever;
   for (auto& [index, peer] : peers_) peer.leaving = peers_leaving_ = true;
   for (Link& link : links_) {
     if (!link.port) continue;

@@ -23,11 +23,6 @@ std::string with_port(const std::string& host, const std::string& port) {
 
 }  // namespace
 
-Status TcpTransport::attach(Task& task) {
-  task_ = &task;
-  return {};
-}
-
 // Where to accept lanes: on control's host, unless the options allow only other addresses.
 std::string TcpTransport::lane_host() const {
   const auto usable_there = [this](const InterfaceAddress& own) { return own.host == options_.listen_host; };
@@ -39,24 +34,14 @@ std::string TcpTransport::lane_host() const {
   return v6 ? "::" : "0.0.0.0";
 }
 
-Status TcpTransport::connect(PeerIndex index, Role role) {
-  if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
-  const auto [at, fresh] = peers_.try_emplace(index);
-  if (!fresh) return {ErrorCode::already_exists, "tcp: the peer is connected, or not forgotten yet"};
-  Peer& peer = at->second;
-  peer.role = role;
-  if (role == Role::initiator) send_handshake(index, Handshake());
-  return {};
-}
-
 void TcpTransport::offer(PeerIndex index, Peer& peer) {
-  if (Status status = pending_.listen(with_port(lane_host(), ":0"), *task_); !status)
+  if (Status status = data_port_.listen(with_port(lane_host(), ":0"), *task_); !status)
     return fail_peer(index, peer, status, true);
   runtime_.rng.fill(peer.token);
   Handshake message;
   message.kind = Handshake::Kind::offer;
   message.token = peer.token;
-  const std::string bound = pending_.address();
+  const std::string bound = data_port_.address();
   const std::string port = bound.substr(bound.rfind(':'));
   if (const std::string host = lane_host(); is_any(host)) {
     const bool v4_only = host == "0.0.0.0";
@@ -79,13 +64,13 @@ void TcpTransport::offer(PeerIndex index, Peer& peer) {
   peer.lanes = message.lanes;
   peer.addresses = message.addresses;
   peer.slots.assign(std::size_t{message.lanes} * message.addresses.size(), kNoSlot);
-  send_handshake(index, message);
+  send(index, encode(message));
 }
 
 void TcpTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) {
-  const auto found = peers_.find(index);
-  if (closed_ || found == peers_.end() || found->second.failed) return;
-  Peer& peer = found->second;
+  Peer* const found = listens_to(index);
+  if (found == nullptr) return;
+  Peer& peer = *found;
   const Result<Handshake> message = decode_handshake(bytes);
   if (!message) return fail_peer(index, peer, message.status(), true);
   if (message->kind == Handshake::Kind::refused)
@@ -107,23 +92,7 @@ void TcpTransport::accept_offer(PeerIndex index, Peer& peer, const Handshake& me
   peer.lanes = message.lanes;
   peer.addresses = message.addresses;
   peer.slots.assign(std::size_t{message.lanes} * message.addresses.size(), kNoSlot);
-  for (std::uint16_t i = 0; i < peer.slots.size() && !peer.failed; ++i) dial(links_[make_link(index, peer, i)]);
-}
-
-std::uint32_t TcpTransport::make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index) {
-  auto slot = static_cast<std::uint32_t>(
-      std::find_if(links_.begin(), links_.end(), [](const Link& link) { return link.state == LinkState::free; }) -
-      links_.begin());
-  if (slot == links_.size()) links_.emplace_back().id.slot = slot;
-  Link& link = links_[slot];
-  link.state = LinkState::waiting;
-  link.peer = peer_index;
-  link.index = index;
-  link.attempt = link.held_attempt = link.refused_attempts = 0;
-  link.was_up = false;
-  link.segment_bytes = 0;
-  peer.slots[index] = slot;
-  return slot;
+  for (std::uint16_t i = 0; i < peer.slots.size() && !peer.failed; ++i) dial(make_link(index, i, LinkState::waiting));
 }
 
 // ---- the initiator ----
@@ -203,11 +172,10 @@ void TcpTransport::dial_failed(Link& link, const Status& why) {
   timer_ = std::min(timer_, link.deadline);
   if (link.was_up) inbox_.add(EventKind::retry_failed, link.id, why);
   Peer& peer = peers_[link.peer];
-  peer.reason = why.message();
   const bool hope = peer.was_up || std::any_of(peer.slots.begin(), peer.slots.end(), [this](std::uint32_t slot) {
                       return slot == kNoSlot || links_[slot].state == LinkState::dialing;
                     });
-  if (!hope) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, peer.reason), true);
+  if (!hope) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
 }
 
 // All lanes to an address take the same way: those that are up come back with short segments too.
@@ -226,9 +194,8 @@ void TcpTransport::on_hello(std::unique_ptr<Channel> channel, const Hello& hello
   for (auto& [index, peer] : peers_) {
     if (peer.role != Role::acceptor || peer.failed || !equal_constant_time(peer.token, hello.token)) continue;
     if (hello.lane >= peer.slots.size()) return;
-    const std::uint32_t slot =
-        peer.slots[hello.lane] == kNoSlot ? make_link(index, peer, hello.lane) : peer.slots[hello.lane];
-    Link& link = links_[slot];
+    if (peer.slots[hello.lane] == kNoSlot) make_link(index, hello.lane, LinkState::waiting);
+    Link& link = links_[peer.slots[hello.lane]];
     if (hello.attempt <= std::max({link.attempt, link.held_attempt, link.refused_attempts})) return;
     if (link.state == LinkState::waiting) return welcome(link, std::move(channel), hello.attempt);
     link.channel = std::move(channel);  // the peer has fenced already; reconnect() takes this connection
@@ -256,27 +223,20 @@ const InterfaceAddress* TcpTransport::own_address(const std::string& local) cons
 }
 
 void TcpTransport::link_is_up(Link& link, std::unique_ptr<Channel> channel, std::span<const std::byte> first) {
-  ++link.id.epoch;
-  link.state = LinkState::up;
   link.deadline = kNever;
   link.held_attempt = 0;
   const InterfaceAddress* own = own_address(channel->local_address());
-  link.lane = std::make_unique<Lane>(std::move(channel), link.id, regions_, inbox_, first);
+  link.lane = std::make_unique<Lane>(std::move(channel), link.next_id(), regions_, inbox_, first);
   link.lane->flush();
   up_.push_back(link.id.slot);
-  Peer& peer = peers_[link.peer];
-  peer.was_up = link.was_up = true;
+  link.was_up = true;
   link.device = 0;
   if (own != nullptr)
     link.device =
         static_cast<DeviceIndex>(std::find_if(devices_.begin(), devices_.end(),
                                               [&](const Device& device) { return device.name == own->interface; }) -
                                  devices_.begin());
-  Event& event = inbox_.add(EventKind::link_up);
-  event.link = link.id;
-  event.peer = link.peer;
-  event.device = link.device;
-  event.value = static_cast<std::uint64_t>(link.attempt) << 16 | link.index;
+  announce(link, static_cast<std::uint64_t>(link.attempt) << 16 | link.index);
 }
 
 // The acceptor's end is up once it has sent its welcome, which the initiator may not have received.
@@ -288,7 +248,7 @@ bool TcpTransport::forgo(PeerIndex index, std::uint64_t name) {
   Peer& peer = found->second;
   if (peer.slots[lane] == kNoSlot) {
     if (peer.role == Role::initiator) return true;
-    make_link(index, peer, lane);
+    make_link(index, lane, LinkState::waiting);
   }
   Link& link = links_[peer.slots[lane]];
   if (peer.role == Role::acceptor) {
@@ -305,22 +265,18 @@ bool TcpTransport::forgo(PeerIndex index, std::uint64_t name) {
   return link.state == LinkState::pausing || link.state == LinkState::fenced;
 }
 
-void TcpTransport::reconnect(LinkId id) {
-  Link* link = find(id);
-  if (link == nullptr || link->state != LinkState::fenced || closed_) return;
-  Peer& peer = peers_[link->peer];
-  if (peer.failed) return;
-  if (peer.role == Role::initiator) return dial(*link);
-  link->state = LinkState::waiting;
-  if (link->channel) welcome(*link, std::exchange(link->channel, nullptr), link->held_attempt);
+void TcpTransport::try_again(Link& link, Role role) {
+  if (role == Role::initiator) return dial(link);
+  link.state = LinkState::waiting;
+  if (link.channel) welcome(link, std::exchange(link.channel, nullptr), link.held_attempt);
 }
 
 void TcpTransport::poll_connections(Time now) {
   const bool due = now >= timer_;
   if (due) timer_ = kNever;
-  pending_.poll(now,
-                [this](std::unique_ptr<Channel> channel, const Hello& hello) { on_hello(std::move(channel), hello); });
-  timer_ = std::min(timer_, pending_.next());
+  data_port_.poll(
+      now, [this](std::unique_ptr<Channel> channel, const Hello& hello) { on_hello(std::move(channel), hello); });
+  timer_ = std::min(timer_, data_port_.next());
   if (dialing_ == 0 && !due) return;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a failed dial may change links_
     if (links_[i].state == LinkState::pausing && now >= links_[i].deadline) dial(links_[i]);
@@ -330,52 +286,29 @@ void TcpTransport::poll_connections(Time now) {
   }
 }
 
-void TcpTransport::send_handshake(PeerIndex index, const Handshake& message) {
-  inbox_.add(EventKind::exchange, {}, encode(message)).peer = index;
+std::vector<std::byte> TcpTransport::refusal(const Status& why) {
+  Handshake refused;
+  refused.kind = Handshake::Kind::refused;
+  refused.reason = why.message();
+  return encode(refused);
 }
 
-void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool tell) {
-  if (peer.failed) return;
-  peer.failed = true;
-  if (tell) {
-    Handshake refused;
-    refused.kind = Handshake::Kind::refused;
-    refused.reason = status.message();
-    send_handshake(index, refused);
-  }
-  bool a_link_tells = false;
-  for (const std::uint32_t slot : peer.slots) {
-    if (slot == kNoSlot) continue;
-    Link& link = links_[slot];
-    if (link.state == LinkState::up) {
-      a_link_tells = true;
-      link.lane->fail(status);
-    } else if (link.state == LinkState::dialing || link.state == LinkState::pausing) {
-      if (link.state == LinkState::dialing) --dialing_;
-      link.channel.reset();
-      link.state = LinkState::fenced;
-    }
-  }
-  if (a_link_tells) return;
-  inbox_.no_link(index, std::move(status));
-}
-
-void TcpTransport::disconnect(PeerIndex index) {
-  const auto found = peers_.find(index);
-  if (found == peers_.end()) return;
-  found->second.failed = true;  // it is told nothing more
-  for (const std::uint32_t slot : found->second.slots) {
-    if (slot == kNoSlot) continue;
-    Link& link = links_[slot];
+void TcpTransport::give_up(Link& link, const Status& why) {
+  if (link.state == LinkState::up) {
+    link.lane->fail(why);
+  } else if (link.state == LinkState::dialing || link.state == LinkState::pausing) {
     if (link.state == LinkState::dialing) --dialing_;
-    fence(link.id);
     link.channel.reset();
-    link.state = LinkState::free;
-    link.deadline = kNever;
-    std::erase(up_, slot);
+    link.state = LinkState::fenced;
   }
-  imports_.release_all(index);
-  peers_.erase(found);
+}
+
+void TcpTransport::leave(Link& link) {
+  if (link.state == LinkState::dialing) --dialing_;
+  fence(link.id);
+  link.channel.reset();
+  link.state = LinkState::free;
+  link.deadline = kNever;
 }
 
 }  // namespace fairway::transport::tcp

@@ -76,7 +76,7 @@ constexpr std::uint32_t kToldPolls = 64;
 
 }  // namespace
 
-Status PendingConnections::listen(const std::string& address, Task& task) {
+Status DataPort::listen(const std::string& address, Task& task) {
   if (listener_) return {};
   task_ = &task;
   auto opened = runtime_.network.listen(address, task);
@@ -88,62 +88,38 @@ Status PendingConnections::listen(const std::string& address, Task& task) {
   return {};
 }
 
-void PendingConnections::poll(Time now, const OnHello& on_hello) {
+void DataPort::poll(Time now, const OnHello& on_hello) {
   if (!listener_) return;
   const bool told = polls_ < kToldPolls;
   if (told) ++polls_;
-  const bool left = paused_until_ != 0;  // some wait since before the pause
-  if (now >= paused_until_ && (left || listener_->announced() || (!told && now >= accept_at_))) {
+  const bool left = pending_.paused_until() != 0;  // some wait since before the pause
+  if (now >= pending_.paused_until() && (left || listener_->announced() || (!told && now >= accept_at_))) {
     accept(now);
     accept_at_ = after(now, kAcceptEvery);
   }
-  if (!all_.empty()) std::erase_if(all_, [&](Pending& pending) { return receive(pending, now, on_hello); });
+  pending_.look(now, [&](Incoming& from, bool late) {
+    const auto got = from.channel->receive(std::span(from.bytes).subspan(from.received));
+    if (!got) return true;
+    from.received += *got;
+    if (from.received < kHelloBytes) return late;
+    if (const auto hello = decode_hello(from.bytes)) on_hello(std::move(from.channel), *hello);
+    return true;
+  });
 }
 
-Time PendingConnections::next() const {
-  Time next = paused_until_ != 0 ? paused_until_ : kNever;
-  if (!all_.empty()) next = std::min(next, after(all_.front().since, kHelloTimeout));
-  return next;
-}
-
-void PendingConnections::accept(Time now) {
-  paused_until_ = 0;
-  for (std::size_t i = 0; i < kPerPoll; ++i) {
-    if (all_.size() == kMost && !evict_oldest(now)) {
-      paused_until_ = after(all_.front().since, kEvictable);
-      return;
-    }
+void DataPort::accept(Time now) {
+  const auto find = [this](Incoming& out) {
     auto accepted = listener_->accept(*task_);
-    if (!accepted) {
-      paused_until_ = after(now, kAfterExhaustion);
-      return;
-    }
-    if (*accepted == nullptr) return;
-    all_.push_back({std::move(*accepted), now, {}, 0});
-  }
-  paused_until_ = after(now, kPause);
+    if (!accepted) return Pending::Found::no_descriptor;
+    out.channel = std::move(*accepted);
+    return out.channel == nullptr ? Pending::Found::none : Pending::Found::one;
+  };
+  pending_.accept(now, find, [](Incoming&) {});
 }
 
-// Drops the oldest connection if it had enough time.
-bool PendingConnections::evict_oldest(Time now) {
-  if (now < after(all_.front().since, kEvictable)) return false;
-  all_.erase(all_.begin());
-  return true;
-}
-
-bool PendingConnections::receive(Pending& pending, Time now, const OnHello& on_hello) {
-  const auto got = pending.channel->receive(std::span(pending.bytes).subspan(pending.received));
-  if (!got) return true;
-  pending.received += *got;
-  if (pending.received < kHelloBytes) return now >= after(pending.since, kHelloTimeout);
-  if (const auto hello = decode_hello(pending.bytes)) on_hello(std::move(pending.channel), *hello);
-  return true;
-}
-
-void PendingConnections::close() {
+void DataPort::close() {
   listener_.reset();
-  all_.clear();
-  paused_until_ = 0;
+  pending_.clear();
 }
 
 }  // namespace fairway::transport::tcp

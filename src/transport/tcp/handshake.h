@@ -11,6 +11,7 @@
 
 #include "fairway/status.h"
 
+#include "core/pending_connections.h"
 #include "core/runtime.h"
 #include "transport/tcp/frame.h"
 
@@ -43,44 +44,33 @@ std::vector<std::byte> encode(const Handshake& message);
 // Errors: version_mismatch; protocol_error for anything that encode() of this version cannot have written.
 Result<Handshake> decode_handshake(std::span<const std::byte> bytes);
 
-// Incoming connections at the data port, until their hello is complete. Their number, time and rate are limited, so a
-// peer without a token costs little and does not keep others out. Owner: the transport's worker.
-class PendingConnections {
+// Incoming connections at the data port, until their hello is complete. Owner: the transport's worker.
+class DataPort {
  public:
-  explicit PendingConnections(Runtime& runtime) : runtime_(runtime) {}
+  explicit DataPort(Runtime& runtime) : runtime_(runtime) {}
 
   Status listen(const std::string& address, Task& task);  // once
   std::string address() const { return listener_->address(); }
   // Accepts connections, and passes each complete hello with its connection to `on_hello`.
   using OnHello = std::function<void(std::unique_ptr<Channel>, const Hello&)>;
   void poll(Time now, const OnHello& on_hello);
-  Time next() const;             // poll by then, even without a wake-up
-  void sleeps() { polls_ = 0; }  // whoever sleeps hears of connections that wait
+  Time next() const { return pending_.next(); }  // poll by then, even without a wake-up
+  void sleeps() { polls_ = 0; }                  // whoever sleeps hears of connections that wait
   void close();
 
-  static constexpr std::size_t kMost = 64;
-  static constexpr std::size_t kPerPoll = 4;                   // accepted at once
-  static constexpr Time kHelloTimeout = kSecond;               // time limit of the hello
-  static constexpr Time kEvictable = 30 * kMillisecond;        // older ones make room: a peer sends its hello at once
-  static constexpr Time kPause = 2 * kMillisecond;             // after accepting kPerPoll
-  static constexpr Time kAfterExhaustion = 10 * kMillisecond;  // out of descriptors
-
  private:
-  struct Pending {
+  struct Incoming {
     std::unique_ptr<Channel> channel;
-    Time since = 0;
     std::array<std::byte, kHelloBytes> bytes{};
     std::size_t received = 0;
   };
+  using Pending = PendingConnections<Incoming>;
   void accept(Time now);
-  bool evict_oldest(Time now);
-  static bool receive(Pending& pending, Time now, const OnHello& on_hello);  // true: done with it
 
   Runtime& runtime_;
   Task* task_ = nullptr;
   std::unique_ptr<Listener> listener_;
-  std::vector<Pending> all_;  // oldest first
-  Time paused_until_ = 0;     // accept none before
+  Pending pending_{{.per_poll = 4, .evictable = 30 * kMillisecond, .pause = 2 * kMillisecond}};
   // Accept unannounced connections then, if the owner has not slept for a while: a costly system call.
   Time accept_at_ = 0;
   std::uint32_t polls_ = 0;  // since then

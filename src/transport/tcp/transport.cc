@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "transport/command.h"
-
 namespace fairway::transport::tcp {
 namespace {
 
@@ -28,7 +26,7 @@ Capabilities capabilities() {
 }  // namespace
 
 TcpTransport::TcpTransport(RegionTable& regions, Runtime& runtime, const TcpOptions& options)
-    : Transport("tcp"), regions_(regions), runtime_(runtime), options_(options), pending_(runtime) {}
+    : LinkedTransport("tcp", regions, runtime), options_(options) {}
 
 bool TcpTransport::usable(const InterfaceAddress& address) const {
   if (options_.interfaces.empty()) return true;
@@ -55,78 +53,32 @@ Status TcpTransport::open() {
                                                        ", and this host has no such interface or address"};
 }
 
-// The handle is the region's id.
-Result<RegisteredMemory> TcpTransport::register_memory(const Region& memory, const MemorySource&) {
-  if (memory.kind != MemoryKind::host && memory.kind != MemoryKind::pinned)
-    return Status(ErrorCode::unsupported, "tcp moves host memory only");
-  const Result<Region> region = regions_.find(memory.id);
-  if (!region) return region.status();
-  return RegisteredMemory{handle_of(memory.id), {}};
-}
-
 // Nothing to wait for: each piece is resolved in the region table, which refuses by now, and moved by one system call.
 void TcpTransport::deregister(std::uint64_t handle) {
   for (const std::uint32_t slot : up_) links_[slot].lane->stop_memory(region_of(handle));
   inbox_.add(EventKind::deregistered).value = handle;
 }
 
-Result<std::uint64_t> TcpTransport::import(PeerIndex peer, const RemoteMemory& memory,
-                                           std::span<const std::vector<std::byte>>) {
-  if (!peers_.contains(peer)) return Status(ErrorCode::not_found, "tcp: no such peer");
-  return imports_.add(peer, memory.id);
-}
-
-void TcpTransport::release(std::uint64_t remote_handle) {
-  imports_.release(remote_handle);
-}
-
-TcpTransport::Link* TcpTransport::find(LinkId id) {
-  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
-  return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
-}
-
 std::size_t TcpTransport::post(std::span<const Slice> slices) {
-  std::size_t taken = 0;
-  while (taken < slices.size()) {
-    Link* link = find(slices[taken].link);
-    if (closed_ || link == nullptr || link->state != LinkState::up || link->lane->broken()) break;
-    bool full = false;
-    for (; !full && taken < slices.size() && slices[taken].link == link->id;) {
-      Command command;
-      const ErrorCode refused = check(*link, slices[taken], command);
-      if (refused != ErrorCode::ok) {
-        inbox_.refuse(slices[taken], name(), refused);
-        ++taken;
-        continue;
-      }
-      full = !link->lane->post(command);
-      taken += full ? 0 : 1;
-    }
-    if (!link->lane->may_hold()) link->lane->flush();
-    if (full) break;
-  }
-  return taken;
+  return post_each(
+      slices, [this](const Link& link, const Slice& slice, Command& out) { return check(link, slice, out); },
+      [](Lane& lane) {
+        if (!lane.may_hold()) lane.flush();
+      });
 }
 
 // Checks what this side can; the target checks its own bounds and permissions.
 ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out) {
-  const auto* import = imports_.find(slice.remote_handle, link.peer);
-  const ErrorCode code =
-      prepare(devices_[link.device].capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, out);
+  const ErrorCode code = prepare(link, slice, out);
   if (code != ErrorCode::ok || out.local_begin == nullptr) return code;
   if (out.slice.count > kMaxBlocks) return ErrorCode::invalid_argument;
-  const auto first = static_cast<std::uint64_t>(slice.local - out.local_begin);
-  const auto fits = [&](std::uint64_t at) { return at <= out.local_size && slice.length <= out.local_size - at; };
-  if (out.slice.shape == Shape::contiguous) return fits(first) ? ErrorCode::ok : ErrorCode::out_of_range;
-  for (std::uint32_t i = 0; i < out.slice.count; ++i) {
-    const bool indexed = slice.shape == Shape::indexed;
-    std::uint64_t local = first;
-    std::uint64_t remote = slice.remote_offset;
-    if (!advance(local, indexed ? slice.local_index[i] : i, slice.local_stride) ||
-        !advance(remote, indexed ? slice.remote_index[i] : i, slice.remote_stride))
-      return ErrorCode::out_of_range;
-    if (!fits(local)) return ErrorCode::out_of_range;
+  if (out.slice.shape == Shape::contiguous) {
+    const auto first = static_cast<std::uint64_t>(slice.local - out.local_begin);
+    return slice.length <= out.local_size - first ? ErrorCode::ok : ErrorCode::out_of_range;
   }
+  BlockCursor cursor;
+  for (Piece piece; !cursor.done(out.slice);)
+    if (const ErrorCode block = cursor.next(out, kMaxSliceBytes, piece); block != ErrorCode::ok) return block;
   return ErrorCode::ok;
 }
 
@@ -137,16 +89,13 @@ std::size_t TcpTransport::poll(std::span<Event> events, Time now) {
   // No division where there are few: a poll of an idle engine takes 30 ns.
   const auto patience = static_cast<std::uint32_t>(
       count <= kReadsOfQuietLanes / kMostPolls ? kMostPolls : std::max(kReadsOfQuietLanes / count, kLeastPolls));
-  if (next_lane_ >= count) next_lane_ = 0;
-  for (std::size_t i = 0, at = next_lane_; i < count; ++i, at = at + 1 == count ? 0 : at + 1) {
-    Link& link = links_[up_[at]];
+  poll_each([&](Link& link) {
     std::uint64_t budget = kBytesPerPoll;
     if (link.lane->due(turn_ + link.id.slot, patience)) link.lane->receive(budget);
     if (link.lane->has_output() && !link.lane->hold()) link.lane->flush();
     if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
-  }
+  });
   ++turn_;
-  ++next_lane_;
   return inbox_.take(events);
 }
 
@@ -161,7 +110,7 @@ void TcpTransport::shorten_segments(Link& link) {
   message.kind = Handshake::Kind::segments;
   message.address = static_cast<std::uint8_t>(address);
   message.segment_bytes = kSafeSegment;
-  send_handshake(link.peer, message);
+  send(link.peer, encode(message));
 }
 
 void TcpTransport::fence(LinkId id) {
@@ -206,7 +155,7 @@ std::string TcpTransport::why_stalled(LinkId id) {
 }
 
 bool TcpTransport::prepare_sleep() {
-  pending_.sleeps();
+  data_port_.sleeps();
   bool quiet = inbox_.empty();
   for (const std::uint32_t slot : up_) quiet = links_[slot].lane->prepare_sleep() && quiet;
   return quiet;
@@ -214,11 +163,9 @@ bool TcpTransport::prepare_sleep() {
 
 void TcpTransport::close() {
   if (closed_) return;
-  std::vector<PeerIndex> all;
-  for (const auto& [index, peer] : peers_) all.push_back(index);
-  for (const PeerIndex index : all) disconnect(index);
+  disconnect_all();
   closed_ = true;
-  pending_.close();
+  data_port_.close();
   timer_ = kNever;
 }
 
@@ -228,9 +175,7 @@ namespace fairway::transport {
 
 Result<std::unique_ptr<Transport>> open_tcp_transport(RegionTable& regions, Runtime& runtime,
                                                       const TcpOptions& options) {
-  auto made = std::make_unique<tcp::TcpTransport>(regions, runtime, options);
-  if (Status status = made->open(); !status) return status;
-  return std::unique_ptr<Transport>(std::move(made));
+  return open_transport<tcp::TcpTransport>(regions, runtime, options);
 }
 
 }  // namespace fairway::transport

@@ -199,9 +199,7 @@ namespace fairway::transport {
 
 Result<std::unique_ptr<Transport>> open_verbs_transport(RegionTable& regions, Runtime& runtime,
                                                         const VerbsOptions& options) {
-  auto made = std::make_unique<verbs::VerbsTransport>(regions, runtime, options);
-  if (Status status = made->open(); !status) return status;
-  return std::unique_ptr<Transport>(std::move(made));
+  return open_transport<verbs::VerbsTransport>(regions, runtime, options);
 }
 
 }  // namespace fairway::transport
