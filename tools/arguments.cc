@@ -72,7 +72,7 @@ std::string wrong_via(const std::string& word, Via what) {
   static const std::vector<std::string> kTransports{"shm", "cuda", "verbs", "tcp", "fabric", "staged"};
   static const std::vector<std::string> kCudaPaths{"nvlink", "pcie", "ipc", "fd"};
   const auto among = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
+    return std::ranges::find(names, name) != names.end();
   };
   const std::size_t colon = word.find(':');
   const std::string head = word.substr(0, colon);
@@ -108,7 +108,7 @@ bool is_number(std::string_view text, unsigned below) {
 
 std::string wrong_memory(const std::string& name) {
   static const std::vector<std::string> kPlain{"host", "shared", "pinned"};
-  if (std::find(kPlain.begin(), kPlain.end(), name) != kPlain.end()) return {};
+  if (std::ranges::find(kPlain, name) != kPlain.end()) return {};
   constexpr std::string_view kNuma = "host:numa", kGpu = "gpu:";
   if (name.starts_with(kNuma)) {
     if (is_number(std::string_view(name).substr(kNuma.size()), 1024)) return {};
@@ -223,7 +223,7 @@ CLI::Option* add_names(CLI::App& command, const std::string& name, std::vector<s
 
 CLI::Validator one_of(const std::vector<std::string>& known) {
   return {[known](const std::string& word) {
-            return std::find(known.begin(), known.end(), word) != known.end() ? std::string() : not_one_of(word, known);
+            return std::ranges::find(known, word) != known.end() ? std::string() : not_one_of(word, known);
           },
           fmt::format("{{{}}}", fmt::join(known, ","))};
 }
@@ -258,13 +258,10 @@ void add_memories(CLI::App& command, std::string& local, std::string& remote) {
 }
 
 void add_recorded_machine(CLI::App& command, std::string& from, const std::string& sentence) {
-  command
-      .add_option("--from", from,
-                  sentence.empty() ? "A recorded machine, whatever `fairway topo --from` reads, from which expected "
-                                     "rates are computed (default: inspect this one)"
-                                   : sentence)
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--from", from,
+           sentence.empty() ? "A recorded machine, whatever `fairway topo --from` reads, from which expected "
+                              "rates are computed (default: inspect this one)"
+                            : sentence);
   was_called(command, "--machine", "--from");
 }
 

@@ -9,6 +9,8 @@
 
 #include "fairway/status.h"
 
+#include "help.h"
+
 // Arguments that every command reads the same way: sizes, names of a closed set, lists of either, paths (--via) and
 // memories (--local, --remote), recorded machines (--from).
 namespace fairway::tool {
@@ -55,6 +57,12 @@ void was_called(CLI::App& command, const char* old, const std::string& now);
 void add_memories(CLI::App& command, std::string& local, std::string& remote);  // --local, --remote
 // --from: a recorded machine, from which expected rates are computed. What `snapshot_of()` gives is what engines read.
 void add_recorded_machine(CLI::App& command, std::string& from, const std::string& sentence = {});
+
+// An option, or several words, that name files.
+template <class Names>
+CLI::Option* add_file(CLI::App& command, const std::string& name, Names& file, const std::string& sentence) {
+  return command.add_option(name, file, sentence)->type_name("FILE")->check(no_empty_name());
+}
 
 // A number within limits; "nan" is none.
 CLI::Validator number_in(double least, double most);

@@ -179,7 +179,7 @@ std::string HelpFormatter::make_subcommands(const CLI::App* app, CLI::AppFormatM
   std::vector<std::string> groups;
   for (const CLI::App* command : commands) {
     const std::string group = command->get_group();
-    if (!group.empty() && std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+    if (!group.empty() && std::ranges::find(groups, group) == groups.end()) groups.push_back(group);
   }
   std::string out;
   for (const std::string& group : groups) {

@@ -74,7 +74,7 @@ Exit ping(Tool& tool, const PingOptions& options) {
     if (!done || !done->status) return tool.fail(done ? done->status : done.status());
     times.push_back(us_since(began));
   }
-  std::sort(times.begin(), times.end());
+  std::ranges::sort(times);
   const double median = times[times.size() / 2], p99 = times[times.size() * 99 / 100];
   rows.push_back({{"reads_of_8_bytes", fmt::format("{}", times.size())},
                   {"min_us", bench::known(times.front(), 2)},

@@ -286,34 +286,22 @@ void add_predict(Tool& tool) {
   const auto options = std::make_shared<PredictOptions>();
   auto& o = *options;
   add_arguments(command, "flow", o.flows, "Flows; without any, the matrix of GPUs and NICs")->type_name("FROM:TO");
-  command
-      .add_option("--from", o.from, "A recorded machine: whatever `fairway topo --from` reads (default: this machine)")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  command
-      .add_option("--measured", o.measured,
-                  "Measured rates to set beside the expected: rows (CSV, JSON), or what fairway bench, perftest or "
-                  "nvbandwidth print")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  command
-      .add_option("--calibrate", o.calibrate,
-                  "Measured rates to fit constants to; the result is kept beside --from's file")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--from", o.from,
+           "A recorded machine: whatever `fairway topo --from` reads (default: this machine)");
+  add_file(command, "--measured", o.measured,
+           "Measured rates to set beside the expected: rows (CSV, JSON), or what fairway bench, perftest or "
+           "nvbandwidth print");
+  add_file(command, "--calibrate", o.calibrate,
+           "Measured rates to fit constants to; the result is kept beside --from's file");
   CLI::Option* calibration =
-      command.add_option("--calibration", o.calibration, "File of the calibration, if it is not beside --from's file")
-          ->type_name("FILE")
-          ->check(no_empty_name());
+      add_file(command, "--calibration", o.calibration, "File of the calibration, if it is not beside --from's file");
   command.add_flag("--no-calibration", o.no_calibration, "Neither read nor write a calibration")->excludes(calibration);
   command.add_option("--nic", o.nic, "The NIC of rows that name none")->type_name("NIC");
   command.add_flag("--loop", o.loop, "Loopback: out and in again through one NIC");
   command.add_flag("--receive", o.receive, "Receive: from the wire to the GPU");
   command.add_flag("--alone", o.alone, "Predict each flow alone");
   command.add_flag("--routes", o.routes, "Compare the routes of one flow, two hops included");
-  command.add_option("--svg", o.svg, "Draw the machine with the flows; - is standard output")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--svg", o.svg, "Draw the machine with the flows; - is standard output");
   add_size(command, "--size", o.size_bytes,
            "Also print how long a message of that size takes: 4K, 1M, 2GB (default: rates alone)");
   add_list(command, "--what-if", o.what_if, "Predict with these changes; see below")->type_name("NAME=VALUE");
@@ -321,9 +309,7 @@ void add_predict(Tool& tool) {
   command.add_option("--bond-odds", o.bond_odds, "What hashing queue pairs over a bond of LEGS ports costs")
       ->type_name("LEGS")
       ->check(CLI::Range(1U, kMaxLegs));
-  CLI::Option* fabric = command.add_option("--fabric", o.fabric, "What hashing costs in a two-tier fabric (JSON)")
-                            ->type_name("FILE")
-                            ->check(no_empty_name());
+  CLI::Option* fabric = add_file(command, "--fabric", o.fabric, "What hashing costs in a two-tier fabric (JSON)");
   command.add_option("--trials", o.trials, "How many draws --fabric makes")
       ->type_name("N")
       ->check(CLI::Range(1U, 1000000U))

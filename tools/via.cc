@@ -10,8 +10,7 @@ std::string provider_of(const std::string& via) {
 
 void use_only(EngineOptions& options, const std::vector<std::string>& via) {
   const auto add = [&](const std::string& name) {
-    if (std::find(options.transports.begin(), options.transports.end(), name) == options.transports.end())
-      options.transports.push_back(name);
+    if (std::ranges::find(options.transports, name) == options.transports.end()) options.transports.push_back(name);
   };
   for (const std::string& named : via) {
     const bool staged = named == "staged" || named.starts_with("staged:");

@@ -78,10 +78,10 @@ Exit run_who_hangs(Tool& tool, const WhoHangsOptions& options) {
     const bool over = !verdicts.empty() || std::chrono::steady_clock::now() >= end || Interrupt::came();
     if (over) {
       if (verdicts.empty())
-        text += fmt::format(
-            "{} ranks of collectives here, none has waited for {:g} s\n",
-            std::count_if(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.lives && rank.stream < 0; }),
-            options.after);
+        text +=
+            fmt::format("{} ranks of collectives here, none has waited for {:g} s\n",
+                        std::ranges::count_if(ranks, [](const auto& rank) { return rank.lives && rank.stream < 0; }),
+                        options.after);
       for (const auto& folder : sys::foreign_folders("/dev/shm"))
         text += fmt::format("note: {} is another user's: your ranks tell where they are in the next free one\n",
                             folder.string());

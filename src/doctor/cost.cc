@@ -52,8 +52,7 @@ bool same_device(const Machine& machine, NodeRef flow_end, NodeRef device) {
   if (device.kind == NodeKind::rdma) return nic.rdma.index == device.index && nic.rdma.valid();
   if (device.kind == NodeKind::bond) return nic.bond.index == device.index && nic.bond.valid();
   if (device.kind == NodeKind::interface) {
-    return std::any_of(nic.interfaces.begin(), nic.interfaces.end(),
-                       [&](const auto interface) { return interface.index == device.index; });
+    return std::ranges::any_of(nic.interfaces, [&](const auto interface) { return interface.index == device.index; });
   }
   return false;
 }
@@ -86,7 +85,7 @@ std::vector<Flow> all_flows(const Machine& machine) {
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     const auto choices = topology::nics_for_gpu(machine, topology::Ref<topology::Gpu>(std::size_t{gpu}));
     if (!choices.empty() && choices.front().rail) {
-      const bool there = std::any_of(flows.begin(), flows.end(), [&](const Flow& flow) {
+      const bool there = std::ranges::any_of(flows, [&](const Flow& flow) {
         return flow.from.kind == EndpointKind::gpu && flow.from.index == gpu &&
                flow.to.index == choices.front().nic.index;
       });
@@ -137,8 +136,8 @@ std::vector<std::uint32_t> rails(const Machine& machine) {
   }
   if (!out.empty()) return out;
   // A machine without RDMA hardware: its traffic uses the software devices.
-  const bool hardware = std::any_of(machine.rdma.begin(), machine.rdma.end(),
-                                    [](const auto& one) { return !one.software.value_or(false); });
+  const bool hardware =
+      std::ranges::any_of(machine.rdma, [](const auto& one) { return !one.software.value_or(false); });
   for (std::uint32_t i = 0; !hardware && i < machine.nics.size(); ++i) {
     const auto* port = port_of(machine, i);
     if (port != nullptr && port->state.value_or("") == "ACTIVE") out.push_back(i);
@@ -165,8 +164,8 @@ const topology::RdmaPort* port_of(const Machine& machine, std::uint32_t nic) {
   const auto rdma = machine.nics[nic].rdma;
   if (!rdma || machine.rdma[rdma.index].ports.empty()) return nullptr;
   const auto& ports = machine.rdma[rdma.index].ports;
-  const auto active = std::find_if(ports.begin(), ports.end(),
-                                   [](const topology::RdmaPort& port) { return port.state.value_or("") == "ACTIVE"; });
+  const auto active =
+      std::ranges::find_if(ports, [](const topology::RdmaPort& port) { return port.state.value_or("") == "ACTIVE"; });
   return active == ports.end() ? &ports.front() : &*active;
 }
 

@@ -109,11 +109,11 @@ void merge(std::vector<Finding>& findings) {
     // A note does not hide what costs something.
     if (stays.level == Level::note && finding.level != Level::note) std::swap(stays, finding);
     for (auto& evidence : finding.evidence) {
-      if (std::find(stays.evidence.begin(), stays.evidence.end(), evidence) == stays.evidence.end())
+      if (std::ranges::find(stays.evidence, evidence) == stays.evidence.end())
         stays.evidence.push_back(std::move(evidence));
     }
     for (auto& fix : finding.fix) {
-      if (std::find(stays.fix.begin(), stays.fix.end(), fix) == stays.fix.end()) stays.fix.push_back(std::move(fix));
+      if (std::ranges::find(stays.fix, fix) == stays.fix.end()) stays.fix.push_back(std::move(fix));
     }
     if (finding.level < stays.level) stays.level = finding.level;
     if (!stays.loss_gbps) {
@@ -130,10 +130,10 @@ void merge(std::vector<Finding>& findings) {
 // A slow row whose devices another finding names needs none of its own.
 void drop_explained(std::vector<Finding>& findings) {
   const auto explained = [&](const Finding& slow) {
-    return std::any_of(findings.begin(), findings.end(), [&](const Finding& other) {
+    return std::ranges::any_of(findings, [&](const Finding& other) {
       if (other.rule == slow.rule || other.level == Level::note) return false;
-      return std::any_of(other.devices.begin(), other.devices.end(), [&](const auto& device) {
-        return std::find(slow.devices.begin(), slow.devices.end(), device) != slow.devices.end();
+      return std::ranges::any_of(other.devices, [&](const auto& device) {
+        return std::ranges::find(slow.devices, device) != slow.devices.end();
       });
     });
   };
@@ -149,11 +149,11 @@ void drop_explained(std::vector<Finding>& findings) {
 
 void conclude(Report& report) {
   report.verdict = {};
-  report.verdict.whole = report.unseen.empty() &&
-                         std::all_of(report.read.begin(), report.read.end(),
-                                     [](const auto& one) { return one.state == topology::ReadState::read; }) &&
-                         (!report.strict || unchecked_subjects(report).empty());
-  std::stable_sort(report.findings.begin(), report.findings.end(), [](const Finding& a, const Finding& b) {
+  report.verdict.whole =
+      report.unseen.empty() &&
+      std::ranges::all_of(report.read, [](const auto& one) { return one.state == topology::ReadState::read; }) &&
+      (!report.strict || unchecked_subjects(report).empty());
+  std::ranges::stable_sort(report.findings, [](const Finding& a, const Finding& b) {
     if (a.level != b.level) return a.level < b.level;
     return a.loss_gbps.value_or(0) > b.loss_gbps.value_or(0);
   });
@@ -171,8 +171,7 @@ Report examine(const RuleInput& input) {
   Report report;
   const auto subject = [&report](const Rule& rule) -> Coverage& {
     const auto name = to_string(rule.family);
-    const auto found = std::find_if(report.coverage.begin(), report.coverage.end(),
-                                    [name](const Coverage& one) { return one.subject == name; });
+    const auto found = std::ranges::find(report.coverage, name, &Coverage::subject);
     if (found != report.coverage.end()) return *found;
     const bool by_machine = rule.family != Family::files && rule.family != Family::measured;
     return report.coverage.emplace_back(Coverage{std::string(name), 0, 0, by_machine});
@@ -355,7 +354,7 @@ std::string unread_text(const Report& report) {
   for (const auto state : {ReadState::contradicted, ReadState::cut, ReadState::not_understood, ReadState::failed,
                            ReadState::empty, ReadState::not_used}) {
     const auto count = static_cast<std::size_t>(
-        std::count_if(report.read.begin(), report.read.end(), [state](const auto& one) { return one.state == state; }));
+        std::ranges::count_if(report.read, [state](const auto& one) { return one.state == state; }));
     if (count == 0) continue;
     // Of contradictions and texts.
     if (state == ReadState::contradicted) {

@@ -43,8 +43,8 @@ bool changes_by_itself(std::string_view name) {
                                                "kernel.modules",
                                                "kernel.module.",
                                                "kernel.holders."};
-  return name.ends_with(".load") || std::any_of(std::begin(kOfTheMoment), std::end(kOfTheMoment),
-                                                [name](std::string_view one) { return name.starts_with(one); });
+  return name.ends_with(".load") ||
+         std::ranges::any_of(kOfTheMoment, [name](std::string_view one) { return name.starts_with(one); });
 }
 
 }  // namespace

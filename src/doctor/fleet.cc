@@ -92,7 +92,7 @@ std::string shared_options(std::string_view line) {
                                               "crashkernel="};
   std::string kept;
   for (const auto word : topology::text::words(line)) {
-    const bool own = std::any_of(std::begin(kOwn), std::end(kOwn), [&](auto one) { return word.starts_with(one); });
+    const bool own = std::ranges::any_of(kOwn, [&](auto one) { return word.starts_with(one); });
     if (!own) kept += (kept.empty() ? "" : " ") + std::string(word);
   }
   return kept;
@@ -170,14 +170,13 @@ std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const
       add(nic.name, "rate", port.rate_gbps ? fmt::format("{:g} Gb/s", *port.rate_gbps) : "");
       add(nic.name, "link layer", value_text(port.link_layer));
       add(nic.name, "MTU", value_text(port.active_mtu));
-      const auto gid = std::find_if(port.gids.begin(), port.gids.end(), is_routable);
+      const auto gid = std::ranges::find_if(port.gids, is_routable);
       if (gid != port.gids.end()) add(nic.name, "routable GID", std::to_string(gid->index));
     }
     if (nic.bond) {
       const auto& legs = machine.bonds[nic.bond.index].legs;
-      add(nic.name, "bond legs up", std::to_string(std::count_if(legs.begin(), legs.end(), [](const auto& leg) {
-            return leg.up.value_or(true);
-          })));
+      add(nic.name, "bond legs up",
+          std::to_string(std::ranges::count_if(legs, [](const auto& leg) { return leg.up.value_or(true); })));
     }
   }
   for (const auto& [fact, field] : {std::pair{"kernel.cmdline", "kernel command line"},
@@ -203,7 +202,7 @@ Fleet compare_fleet(std::span<const Node> nodes) {
     fleet.groups.push_back(std::move(names));
     if (members.size() < 2) {
       // Where most nodes are of one kind, one of no other's kind is a node that differs: its driver may be down.
-      const auto most = std::max_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
+      const auto most = std::ranges::max_element(groups, [](const auto& a, const auto& b) {
                           return a.second.size() < b.second.size();
                         })->second;
       if (most.size() < 2 || most.size() * 2 <= nodes.size()) continue;
@@ -260,7 +259,7 @@ Fleet compare_fleet(std::span<const Node> nodes) {
           // The cost, if the node's own report has a finding about this device.
           for (const auto& finding : nodes[i].report.findings) {
             if (finding.level == Level::note) continue;
-            const bool named = std::any_of(finding.devices.begin(), finding.devices.end(), [&](const auto& device) {
+            const bool named = std::ranges::any_of(finding.devices, [&](const auto& device) {
               return topology::node_name(nodes[i].found.machine, device) == what.first;
             });
             if (named && finding.loss_gbps) one.loss_gbps = std::max(one.loss_gbps.value_or(0), *finding.loss_gbps);
@@ -270,7 +269,7 @@ Fleet compare_fleet(std::span<const Node> nodes) {
       }
     }
   }
-  std::stable_sort(fleet.deviations.begin(), fleet.deviations.end(), [](const Deviation& a, const Deviation& b) {
+  std::ranges::stable_sort(fleet.deviations, [](const Deviation& a, const Deviation& b) {
     return a.loss_gbps.value_or(0) > b.loss_gbps.value_or(0);
   });
   return fleet;

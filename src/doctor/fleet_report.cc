@@ -105,11 +105,10 @@ Result<std::string> json_of(const Fleet& fleet, std::span<const Node> nodes) {
   for (const auto& node : nodes) {
     const auto report = json_of(node.found.machine, node.report);
     if (!report) return report.status();
-    Json one;
+    auto& one = all.emplace_back();
     one["name"] = node.name;
     one["measured_rates"] = node.found.measured.size();
     one["report"] = Json::parse(*report);
-    all.push_back(std::move(one));
   }
   out["compared"] = fleet.compared;
   out["groups"] = fleet.groups;

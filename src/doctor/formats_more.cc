@@ -84,7 +84,7 @@ std::vector<Measurement> read_p2p_test(const topology::Machine& machine, std::st
       for (std::size_t i = 0; i < columns.size() && rows.size() < kMaxRows; ++i) {
         const auto gbs = text::to_double(words[i + 1]);
         if (!gbs || columns[i] == from || !is_pasted_rate(*gbs * 8)) continue;
-        auto row = row_at("p2pBandwidthLatencyTest", Operation::copy, *gbs * 8, name, number);
+        auto& row = rows.emplace_back(row_at("p2pBandwidthLatencyTest", Operation::copy, *gbs * 8, name, number));
         row.gpu_memory = true;
         row.table = table;
         row.row = from;
@@ -97,7 +97,6 @@ std::vector<Measurement> read_p2p_test(const topology::Machine& machine, std::st
           flow.to = {predict::EndpointKind::gpu, *b, {}};
           row.flow = flow;
         }
-        rows.push_back(std::move(row));
       }
     }
   }
@@ -157,10 +156,10 @@ std::vector<Measurement> read_osu(std::string_view content, const std::string& n
     const auto bytes = words.size() < 2 ? std::nullopt : text::to_unsigned(words[0]);
     const auto rate = words.size() < 2 ? std::nullopt : text::to_double(words[1]);
     if (!rates || !bytes || !rate || !is_pasted_rate(*rate * 8e-3) || rows.size() >= kMaxRows) continue;
-    auto row = row_at(both ? "osu_bibw" : "osu_bw", Operation::send, *rate * 8e-3 / (both ? 2 : 1), name, number);
+    auto& row = rows.emplace_back(
+        row_at(both ? "osu_bibw" : "osu_bw", Operation::send, *rate * 8e-3 / (both ? 2 : 1), name, number));
     row.bytes = *bytes;
     row.gpu_memory = gpu;
-    rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -179,15 +178,14 @@ std::vector<Measurement> read_imb(std::string_view content, const std::string& n
       program = "IMB " + text::quote(words[2]);
       column = 0;
     } else if (!words.empty() && words[0] == "#bytes") {
-      const auto at = std::find(words.begin(), words.end(), "Mbytes/sec");
+      const auto at = std::ranges::find(words, "Mbytes/sec");
       column = at == words.end() ? 0 : static_cast<std::size_t>(at - words.begin());
     } else if (column > 0 && words.size() > column && rows.size() < kMaxRows) {
       const auto bytes = text::to_unsigned(words[0]);
       const auto rate = text::to_double(words[column]);
       if (!bytes || !rate || !is_pasted_rate(*rate * 8e-3)) continue;
-      auto row = row_at(program, Operation::send, *rate * 8e-3, name, number);
+      auto& row = rows.emplace_back(row_at(program, Operation::send, *rate * 8e-3, name, number));
       row.bytes = *bytes;
-      rows.push_back(std::move(row));
     }
   }
   return rows;
@@ -202,10 +200,9 @@ std::vector<Measurement> read_ucx_perftest(std::string_view content, const std::
   for (const auto line : text::lines(content)) {
     ++number;
     if (line.find(" UCX  ERROR ") != line.npos && (rows.empty() || !rows.back().failed)) {
-      auto row = row_at("ucx_perftest", Operation::unknown, 0, name, number);
+      auto& row = rows.emplace_back(row_at("ucx_perftest", Operation::unknown, 0, name, number));
       row.failed = true;
       row.problem = text::quote(line.substr(line.find(" UCX  ERROR ") + 1), 160);
-      rows.push_back(std::move(row));
     }
     if (const auto at = line.find("Message size:"); at != line.npos)
       bytes = text::leading_unsigned(line.substr(at + 13)).value_or(0);
@@ -215,10 +212,9 @@ std::vector<Measurement> read_ucx_perftest(std::string_view content, const std::
     if (words.size() < 9 || words[0] != "Final:" || rows.size() >= kMaxRows) continue;
     const auto rate = text::to_double(words[6]);
     if (!rate || !is_pasted_rate(*rate * 8 * 1.048576e-3)) continue;
-    auto row = row_at("ucx_perftest", Operation::unknown, *rate * 8 * 1.048576e-3, name, number);
+    auto& row = rows.emplace_back(row_at("ucx_perftest", Operation::unknown, *rate * 8 * 1.048576e-3, name, number));
     row.bytes = bytes;
     row.gpu_memory = gpu;
-    rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -231,10 +227,9 @@ std::vector<Measurement> read_iperf(std::string_view content, const std::string&
   for (const auto line : text::lines(content)) {
     ++number;
     if (line.find("iperf3: error") != line.npos) {
-      auto row = row_at("iperf3", Operation::send, 0, name, number);
+      auto& row = rows.emplace_back(row_at("iperf3", Operation::send, 0, name, number));
       row.failed = true;
       row.problem = text::quote(text::trim(line), 160);
-      rows.push_back(std::move(row));
     }
     if (!line.ends_with("receiver") && !text::trim(line).ends_with("receiver")) continue;
     const auto words = text::words(line);
@@ -269,9 +264,8 @@ std::vector<Measurement> read_nixlbench(std::string_view content, const std::str
     const auto bytes = text::to_unsigned(words[0]);
     const auto rate = text::to_double(words[2]);
     if (!bytes || !rate || !is_pasted_rate(*rate * 8)) continue;
-    auto row = row_at("nixlbench", Operation::unknown, *rate * 8, name, number);
+    auto& row = rows.emplace_back(row_at("nixlbench", Operation::unknown, *rate * 8, name, number));
     row.bytes = *bytes;
-    rows.push_back(std::move(row));
   }
   return rows;
 }

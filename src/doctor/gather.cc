@@ -38,7 +38,7 @@ std::vector<TextRead> sources_of(const Case& found) {
     tree.gave = "bus/pci/devices is not there: neither GPUs nor NICs can be seen here";
   }
   out.push_back(std::move(tree));
-  const bool nvidia = std::any_of(machine.gpus.begin(), machine.gpus.end(), [&machine](const auto& gpu) {
+  const bool nvidia = std::ranges::any_of(machine.gpus, [&machine](const auto& gpu) {
     return gpu.pci && machine.pci[gpu.pci.index].vendor_id.value_or(0) == topology::kVendorNvidia;
   });
   if (nvidia) {
@@ -189,7 +189,7 @@ Result<Case> read_case(const std::string& path) {
     read_outputs(other, one);
   }
   // That a command failed is understood too.
-  const bool any = std::any_of(found.read.begin(), found.read.end(), [](const TextRead& one) {
+  const bool any = std::ranges::any_of(found.read, [](const TextRead& one) {
     return one.state == ReadState::read || one.state == ReadState::cut || one.state == ReadState::failed;
   });
   if (!any && !evidence->described) return topology::not_described(*evidence, path);

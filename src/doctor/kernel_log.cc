@@ -56,9 +56,8 @@ bool is_of_driver(std::string_view line) {
     word.remove_prefix(std::min(word.find_first_not_of("[("), word.size()));
     if (word.starts_with("drm:")) word.remove_prefix(4);
     const auto name = word.substr(0, word.find_first_of("]):"));
-    if (std::find(std::begin(kWhole), std::end(kWhole), name) != std::end(kWhole)) return true;
-    if (std::any_of(std::begin(kBegins), std::end(kBegins), [name](auto one) { return name.starts_with(one); }))
-      return true;
+    if (std::ranges::find(kWhole, name) != std::end(kWhole)) return true;
+    if (std::ranges::any_of(kBegins, [name](auto one) { return name.starts_with(one); })) return true;
   }
   return false;
 }
@@ -78,8 +77,7 @@ bool is_harmless(std::string_view low) {
                                             "query_mcia",
                                             "query_module_",
                                             "can't derive routing for pci int"};
-  return std::any_of(std::begin(kHarmless), std::end(kHarmless),
-                     [low](std::string_view one) { return low.find(one) != low.npos; });
+  return std::ranges::any_of(kHarmless, [low](std::string_view one) { return low.find(one) != low.npos; });
 }
 
 // "a hang", not "changed".
@@ -99,8 +97,7 @@ bool tells_trouble(std::string_view low) {
       "abort",  "corrupt",  "poison",  "overheat", "too hot",    "temperature", "assert", "unexpected", "bad ",
       "degrad", "retire",   "throttl", "violat",   "halted",     "shutting",    "panic",  "refus",      "leak",
       "exceed", "couldn't", "didn't",  "does not", "did not",    "missing"};
-  return std::any_of(std::begin(kTrouble), std::end(kTrouble),
-                     [low](std::string_view one) { return low.find(one) != low.npos; });
+  return std::ranges::any_of(kTrouble, [low](std::string_view one) { return low.find(one) != low.npos; });
 }
 
 class LogReader {

@@ -36,7 +36,7 @@ Result<std::vector<Measurement>> read_rows(const topology::Machine& machine, std
   if (!rows) return rows.status();
   std::vector<Measurement> out;
   for (const auto& row : *rows) {
-    Measurement one;
+    auto& one = out.emplace_back();
     one.program = "rows";
     one.where = fmt::format("{}:{}", name, row.line);
     one.flow = row.flow;
@@ -51,7 +51,6 @@ Result<std::vector<Measurement>> read_rows(const topology::Machine& machine, std
     }
     if (row.flow.loop) one.device = machine.nics[*row.flow.loop].name;
     one.operation = one.device.empty() ? Operation::copy : Operation::write;
-    out.push_back(std::move(one));
   }
   return out;
 }
@@ -142,7 +141,7 @@ Result<std::vector<Measurement>> read_measurements(const topology::Machine& mach
     any = true;
     auto read = read_rates_of(machine, output);
     if (!read) return read.status();
-    const bool failed = std::all_of(read->begin(), read->end(), [](const auto& row) { return row.failed; });
+    const bool failed = std::ranges::all_of(*read, [](const auto& row) { return row.failed; });
     // What perftest's errors mean the rules know.
     if (failed && output.kind != topology::OutputKind::perftest)
       return Status(ErrorCode::invalid_argument, fmt::format("{}: the run of {} failed: {}", read->front().where,

@@ -111,9 +111,8 @@ NcclDevices nccl_devices(std::string_view value) {
   for (const auto word : text::split(value, ',')) {
     const auto parts = text::split(word, ':');
     if (parts.empty() || parts.front().empty() || devices.entries.size() >= kMostDevices) continue;
-    NcclDevices::Entry entry{std::string(parts.front()), {}};
+    auto& entry = devices.entries.emplace_back(NcclDevices::Entry{std::string(parts.front()), {}});
     if (parts.size() > 1 && !parts[1].empty()) entry.port = text::to_u32(parts[1]);
-    devices.entries.push_back(std::move(entry));
   }
   return devices;
 }
@@ -125,8 +124,7 @@ bool NcclDevices::names(const Entry& entry, std::string_view device, std::uint32
 
 bool NcclDevices::allows(std::string_view device, std::uint32_t port) const {
   if (entries.empty()) return true;
-  const bool listed =
-      std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) { return names(entry, device, port); });
+  const bool listed = std::ranges::any_of(entries, [&](const Entry& entry) { return names(entry, device, port); });
   return listed != excludes;
 }
 

@@ -71,7 +71,7 @@ void read_rates(topology::Output& output, const Gathered& to) {
   }
   auto rows = read_rates_of(to.machine, output);
   if (!rows) return output.fail(rows.status().message());
-  const auto failed = std::find_if(rows->begin(), rows->end(), [](const auto& row) { return row.failed; });
+  const auto failed = std::ranges::find_if(*rows, [](const auto& row) { return row.failed; });
   if (failed != rows->end()) {
     output.fail(failed->problem);
   } else {
@@ -86,8 +86,7 @@ void read_rates(topology::Output& output, const Gathered& to) {
 void read_output(topology::Output& output, const Gathered& to) {
   to.facts.next_text();
   if (is_measurement(output.kind)) return read_rates(output, to);
-  const auto* row = std::find_if(std::begin(kReaders), std::end(kReaders),
-                                 [&output](const ReaderOf& one) { return one.kind == output.kind; });
+  const auto* row = std::ranges::find(kReaders, output.kind, &ReaderOf::kind);
   if (row == std::end(kReaders)) return;
   const auto gave = row->read(output, to);
   if (gave.empty()) {
@@ -238,7 +237,7 @@ std::string read_modules(const Output& output, const Gathered& to) {
     ++modules;
     to.facts.set("kernel.module." + text::quote(words[0]), "loaded", output.at(number));
     auto users = words.size() > 3 ? std::string(words[3]) : std::string();
-    std::replace(users.begin(), users.end(), ',', ' ');
+    std::ranges::replace(users, ',', ' ');
     to.facts.set("kernel.holders." + text::quote(words[0]), users, output.at(number));
   }
   // A part of the list does not say what is not loaded.
@@ -312,8 +311,8 @@ bool is_of_environments(std::string_view name) {
                                           "SLURM", "PMIX_", "GLOO_", "TORCH",       "PYTHON", "VLLM_",  "SGLANG_",
                                           "MLX5_", "IBV_",  "RDMA",  "OMP_",        "MPI",    "I_MPI_", "NVSHMEM_",
                                           "RCCL_", "HCCL_", "MCCL_", "KUBERNETES_", "XDG_",   "LC_"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
-         std::any_of(std::begin(kBegins), std::end(kBegins), [&](auto one) { return name.starts_with(one); });
+  return std::ranges::find(kNames, name) != std::end(kNames) ||
+         std::ranges::any_of(kBegins, [&](auto one) { return name.starts_with(one); });
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ std::string perftest_program(const PerftestRun& run) {
 
 std::optional<std::uint32_t> routable_gid(const topology::RdmaPort& port) {
   const auto of = [&](std::string_view type, std::string_view scope) {
-    return std::find_if(port.gids.begin(), port.gids.end(), [&](const topology::Gid& gid) {
+    return std::ranges::find_if(port.gids, [&](const topology::Gid& gid) {
       return gid.type.value_or("") == type && (scope.empty() || gid.scope.value_or("") == scope);
     });
   };
@@ -224,12 +224,11 @@ std::vector<Measurement> read_perftest(const topology::Machine& machine, std::st
     const auto iterations = text::to_unsigned(words[1]);
     const auto average = text::to_double(words[3]);
     if (!bytes || !iterations || !average || !is_rate(*average)) continue;
-    auto row = now;
+    auto& row = rows.emplace_back(now);
     row.bytes = *bytes;
     row.gbps = *average * unit * (now.both_ways ? 0.5 : 1);  // -b prints the sum of both ways
     row.where = fmt::format("{}:{}", name, number);
     place(machine, gpu, row);
-    rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -266,14 +265,13 @@ std::vector<Measurement> read_nccl_tests(std::string_view content, const std::st
     const auto bytes = text::to_unsigned(words[0]);
     const auto busbw = text::to_double(words[7]);
     if (!bytes || !text::to_unsigned(words[1]) || !busbw || !is_rate(*busbw)) continue;
-    Measurement row;
+    auto& row = rows.emplace_back();
     row.program = program;
     row.operation = Operation::collective;
     row.gpu_memory = true;
     row.bytes = *bytes;
     row.gbps = *busbw * 8;
     row.where = fmt::format("{}:{}", name, number);
-    rows.push_back(std::move(row));
   }
   return rows;
 }

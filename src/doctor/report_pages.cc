@@ -207,7 +207,7 @@ Result<std::string> json_of(const topology::Machine& machine, const Report& repo
   out["rules_absent"] = report.absent;
   auto& findings = out["findings"] = Json::array();
   for (const auto& finding : report.findings) {
-    Json one;
+    auto& one = findings.emplace_back();
     one["rule"] = finding.rule;
     one["level"] = to_string(finding.level);
     one["title"] = finding.title;
@@ -228,7 +228,6 @@ Result<std::string> json_of(const topology::Machine& machine, const Report& repo
     one["fix"] = finding.fix;
     one["advice"] = finding.advice.empty() ? Json(nullptr) : Json(finding.advice);
     one["page"] = "docs/doctor-rules.md#" + finding.rule;
-    findings.push_back(std::move(one));
   }
   auto& not_looked = out["not_looked"] = Json::array();
   for (const auto& one : report.not_looked) not_looked.push_back({{"rule", one.rule}, {"why", one.why}});

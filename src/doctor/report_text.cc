@@ -24,8 +24,7 @@ std::string loss_text(const Finding& finding) {
   if (finding.paths < 2) return sum;
   const bool one_each = finding.devices.size() == finding.paths;
   const auto all_are = [&](topology::NodeKind kind) {
-    return one_each && std::all_of(finding.devices.begin(), finding.devices.end(),
-                                   [&](const auto& device) { return device.kind == kind; });
+    return one_each && std::ranges::all_of(finding.devices, [&](const auto& device) { return device.kind == kind; });
   };
   return fmt::format("{} over {} {}", sum, finding.paths,
                      all_are(topology::NodeKind::gpu)   ? "GPUs"
@@ -88,8 +87,8 @@ std::string block(const Finding& finding, std::size_t number, const render::Text
 
 // Findings that are no notes.
 std::size_t serious_of(const Report& report) {
-  return static_cast<std::size_t>(std::count_if(report.findings.begin(), report.findings.end(),
-                                                [](const auto& f) { return f.level != Level::note; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(report.findings, [](const auto& f) { return f.level != Level::note; }));
 }
 
 // "3 findings, the costliest costs 288 Gb/s over 4 GPUs".
@@ -216,8 +215,7 @@ std::string text_of(const Report& report, const render::TextStyle& style, bool a
     // Rules that lack the same input share a line.
     std::vector<std::pair<std::string, std::vector<std::string>>> by_why;
     for (const auto& one : report.not_looked) {
-      const auto found =
-          std::find_if(by_why.begin(), by_why.end(), [&](const auto& group) { return group.first == one.why; });
+      const auto found = std::ranges::find_if(by_why, [&](const auto& known) { return known.first == one.why; });
       if (found == by_why.end()) {
         by_why.push_back({one.why, {one.rule}});
       } else {
@@ -254,9 +252,8 @@ std::string prom_of(const Report& report) {
   out += fmt::format("fairway_doctor_verdict {}\n", exit_code(report.verdict));
   out += "# HELP fairway_doctor_findings Findings by level\n# TYPE fairway_doctor_findings gauge\n";
   for (const auto level : {Level::broken, Level::warning, Level::note}) {
-    out += fmt::format(
-        "fairway_doctor_findings{{level=\"{}\"}} {}\n", to_string(level),
-        std::count_if(report.findings.begin(), report.findings.end(), [&](const auto& f) { return f.level == level; }));
+    out += fmt::format("fairway_doctor_findings{{level=\"{}\"}} {}\n", to_string(level),
+                       std::ranges::count_if(report.findings, [&](const auto& f) { return f.level == level; }));
   }
   out +=
       "# HELP fairway_doctor_rules_not_looked Rules that lacked their input\n# TYPE fairway_doctor_rules_not_looked "
@@ -267,9 +264,9 @@ std::string prom_of(const Report& report) {
   out +=
       "# HELP fairway_doctor_texts_not_read Texts and sources that were not read\n# TYPE "
       "fairway_doctor_texts_not_read gauge\n";
-  out += fmt::format("fairway_doctor_texts_not_read {}\n",
-                     std::count_if(report.read.begin(), report.read.end(),
-                                   [](const auto& one) { return one.state != topology::ReadState::read; }));
+  out += fmt::format("fairway_doctor_texts_not_read {}\n", std::ranges::count_if(report.read, [](const auto& one) {
+                       return one.state != topology::ReadState::read;
+                     }));
   if (report.findings.empty()) return out;
   // `number` tells findings of one rule apart.
   out +=

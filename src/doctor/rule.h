@@ -30,7 +30,7 @@ struct RuleInput {
 // What one rule found, or why it could not check.
 class RuleResult {
  public:
-  Finding& add(Finding finding) { return findings.emplace_back(std::move(finding)); }
+  Finding& add(Finding finding = {}) { return findings.emplace_back(std::move(finding)); }
   // Input is missing for a device or for all of them. Only the first reason is kept.
   void lacks(std::string why) {
     if (missing.empty()) missing = std::move(why);

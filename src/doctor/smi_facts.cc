@@ -308,14 +308,12 @@ std::string read_gpu_query_facts(const Output& output, const Gathered& to) {
     ++number;
     const auto row = cells(line);
     if (heading.empty()) {
-      if (std::find(row.begin(), row.end(), "index") == row.end() &&
-          std::find(row.begin(), row.end(), "pci.bus_id") == row.end())
-        continue;
+      if (std::ranges::find(row, "index") == row.end() && std::ranges::find(row, "pci.bus_id") == row.end()) continue;
       for (const auto name : row) heading.push_back(text::trim(name.substr(0, name.find(" ["))));
       continue;
     }
     const auto cell = [&](std::string_view name) {
-      const auto at = static_cast<std::size_t>(std::find(heading.begin(), heading.end(), name) - heading.begin());
+      const auto at = static_cast<std::size_t>(std::ranges::find(heading, name) - heading.begin());
       return at < heading.size() && at < row.size() ? row[at] : std::string_view{};
     };
     const auto ordinal = text::to_u32(cell("index"));

@@ -129,7 +129,7 @@ Fit judge(ConstantId id, const Misfit& misfit, std::span<const MeasuredRow> rows
   double least_seen = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& terms = misfit.plans()[i].terms;
-    const bool on_way = std::any_of(terms.begin(), terms.end(), [id](const Term& term) { return term.constant == id; });
+    const bool on_way = std::ranges::any_of(terms, [id](const Term& term) { return term.constant == id; });
     if (!on_way) continue;
     const double here = misfit.expected(i, fitted);
     nudged.set(id, Range::exactly(value * 0.99));
@@ -187,9 +187,8 @@ Result<Calibration> calibrate(const Model& model, std::span<const MeasuredRow> r
   Calibration calibration;
   calibration.constants = before;
   for (const auto id : free) {
-    auto fit = judge(id, misfit, rows, fitted, before);
+    auto& fit = calibration.fits.emplace_back(judge(id, misfit, rows, fitted, before));
     if (fit.determined) calibration.constants.set(id, fit.after);
-    calibration.fits.push_back(std::move(fit));
   }
   std::size_t known = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {

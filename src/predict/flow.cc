@@ -122,14 +122,14 @@ std::string argument_of(const topology::Machine& machine, const Endpoint& endpoi
       const auto& gpu = machine.gpus[endpoint.index];
       if (topology::is_numbered(gpu)) return fmt::format("gpu{}", gpu.ordinal);
       auto bus = machine.pci[gpu.pci.index].bus_id.to_string();  // colons stand between the ends of a flow
-      std::replace(bus.begin(), bus.end(), ':', '-');
+      std::ranges::replace(bus, ':', '-');
       return "gpu" + bus;
     }
     case EndpointKind::nic: {
       // Its own name, unless a flow's colons, a shell or another NIC of that name would make something else of it.
       const auto& name = machine.nics[endpoint.index].name;
       const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
-      auto out = !name.empty() && std::all_of(name.begin(), name.end(), plain) ? name : std::string();
+      auto out = !name.empty() && std::ranges::all_of(name, plain) ? name : std::string();
       if (const auto read = parse_endpoint(machine, out);
           !read || *read != Endpoint{EndpointKind::nic, endpoint.index, {}})
         out = fmt::format("nic{}", endpoint.index);

@@ -129,7 +129,7 @@ WireFacts wire_facts(const Machine& machine, std::uint32_t index, const Conditio
   if (nic.rdma) {
     const auto& ports = machine.rdma[nic.rdma.index].ports;
     const bool any_active =
-        std::any_of(ports.begin(), ports.end(), [](const auto& port) { return port.state.value_or("") == "ACTIVE"; });
+        std::ranges::any_of(ports, [](const auto& port) { return port.state.value_or("") == "ACTIVE"; });
     for (const auto& port : ports) {
       if (any_active && port.state.value_or("") != "ACTIVE") continue;
       if (port.link_layer) facts.infiniband = *port.link_layer == "InfiniBand";

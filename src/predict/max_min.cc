@@ -43,8 +43,7 @@ std::vector<Share> max_min(std::span<const double> capacities, std::span<const D
   }
   std::vector<std::uint32_t> by_ceiling(demands.size());
   std::iota(by_ceiling.begin(), by_ceiling.end(), 0U);
-  std::sort(by_ceiling.begin(), by_ceiling.end(),
-            [&demands](auto a, auto b) { return demands[a].ceiling < demands[b].ceiling; });
+  std::ranges::sort(by_ceiling, [&demands](auto a, auto b) { return demands[a].ceiling < demands[b].ceiling; });
 
   std::vector<Share> shares(demands.size());
   std::vector<bool> stopped(demands.size(), false);

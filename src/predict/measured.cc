@@ -196,10 +196,9 @@ Result<std::vector<Fields>> fields_of_csv(std::string_view input, const std::str
     if (out.size() == kMaxRows) {
       return Status(ErrorCode::out_of_range, fmt::format("{}:{}: more than {} rows", name, line_number, kMaxRows));
     }
-    Fields fields;
+    auto& fields = out.emplace_back();
     fields.line = line_number;
     for (std::size_t i = 0; i < cells.size(); ++i) fields.values[header[i]] = std::string(text::trim(cells[i]));
-    out.push_back(std::move(fields));
   }
   return out;
 }
@@ -275,7 +274,7 @@ Result<std::vector<Comparison>> compare(const Model& model, std::span<const Meas
   for (const auto& row : rows) {
     auto prediction = model.predict(row.flow);
     if (!prediction) return prediction.status().with_context(fmt::format("row {}", row.line));
-    Comparison comparison{row, std::move(*prediction), 0, 0, Verdict::unknown};
+    auto& comparison = out.emplace_back(Comparison{row, std::move(*prediction), 0, 0, Verdict::unknown});
     const auto& gbs = comparison.prediction.gbs;
     if (comparison.prediction.known && gbs.expected > 0) {
       comparison.ratio = row.gbs / gbs.expected;
@@ -286,7 +285,6 @@ Result<std::vector<Comparison>> compare(const Model& model, std::span<const Meas
                            : row.gbs > gbs.high * 1.02            ? Verdict::fast
                                                                   : Verdict::in_range;
     }
-    out.push_back(std::move(comparison));
   }
   return out;
 }

@@ -226,7 +226,7 @@ class RouteFinder {
   }
 
   void take_best() {
-    const auto best = std::max_element(sort_.begin(), sort_.end(), [](const Route& a, const Route& b) {
+    const auto best = std::ranges::max_element(sort_, [](const Route& a, const Route& b) {
       if (a.prediction.gbs.expected != b.prediction.gbs.expected) {
         return a.prediction.gbs.expected < b.prediction.gbs.expected;
       }
@@ -289,7 +289,7 @@ class RouteFinder {
   }
 
   Result<std::vector<Route>> finish() {
-    std::stable_sort(routes_.begin(), routes_.end(), [](const Route& a, const Route& b) {
+    std::ranges::stable_sort(routes_, [](const Route& a, const Route& b) {
       return a.prediction.gbs.expected > b.prediction.gbs.expected * 1.0001;
     });
     return std::move(routes_);

@@ -123,12 +123,11 @@ std::vector<double> one_trial(const TwoTier& fabric, Random& random) {
       const auto spine = random.below(fabric.spines);
       const auto there = spine * fabric.links_per_spine + random.below(fabric.links_per_spine);
       const auto back = spine * fabric.links_per_spine + random.below(fabric.links_per_spine);
-      Demand demand;
+      auto& demand = demands.emplace_back();
       demand.uses = {{port(host, false), 1},
                      {up(host / fabric.hosts_per_leaf, there), 1},
                      {down(targets[host] / fabric.hosts_per_leaf, back), 1},
                      {port(targets[host], true), 1}};
-      demands.push_back(std::move(demand));
     }
   }
   const auto rates = max_min(capacities, demands);
@@ -156,10 +155,10 @@ Result<FabricOdds> fabric_odds(const TwoTier& fabric, std::uint32_t trials, std:
   all.reserve(static_cast<std::size_t>(trials) * fabric.hosts);
   for (std::uint32_t trial = 0; trial < trials; ++trial) {
     const auto shares = one_trial(fabric, random);
-    odds.slowest_mean += *std::min_element(shares.begin(), shares.end()) / trials;
+    odds.slowest_mean += *std::ranges::min_element(shares) / trials;
     all.insert(all.end(), shares.begin(), shares.end());
   }
-  std::sort(all.begin(), all.end());
+  std::ranges::sort(all);
   const auto quantile = [&all](double q) {
     return all[static_cast<std::size_t>(q * static_cast<double>(all.size() - 1))];
   };

@@ -43,7 +43,7 @@ void Plan::add(const Plan& other) {
   terms.insert(terms.end(), other.terms.begin(), other.terms.end());
   latency_us = latency_us + other.latency_us;
   for (const auto& note : other.notes) {
-    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+    if (std::ranges::find(notes, note) == notes.end()) notes.push_back(note);
   }
 }
 

@@ -164,7 +164,7 @@ namespace {
 // GB/s of all memory channels of one socket, as these CPUs are usually filled.
 Range channels_gbs(const topology::Machine& machine, CpuKind cpu) {
   const auto named = [&](std::string_view word) {
-    return std::any_of(machine.packages.begin(), machine.packages.end(), [&](const topology::Package& package) {
+    return std::ranges::any_of(machine.packages, [&](const topology::Package& package) {
       return package.model && package.model->find(word) != std::string::npos;
     });
   };
@@ -201,7 +201,7 @@ void Planner::make_memories() {
     const auto memory_alone = [](const topology::NumaNode& node) { return node.cpus && node.cpus->empty(); };
     if (memory_alone(machine_.numa_nodes[i])) continue;
     // The nodes of a socket share its channels. Without recorded sockets each node is one.
-    const auto sharing = std::count_if(machine_.numa_nodes.begin(), machine_.numa_nodes.end(), [&](const auto& other) {
+    const auto sharing = std::ranges::count_if(machine_.numa_nodes, [&](const auto& other) {
       return package && other.package == package && !memory_alone(other);
     });
     const double part = 1.0 / static_cast<double>(std::max<std::ptrdiff_t>(sharing, 1));

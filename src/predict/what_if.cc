@@ -57,7 +57,7 @@ Result<std::vector<NodeRef>> devices(const topology::Machine& machine, std::stri
 // In a captured matrix the NIC gets the nearest class to that GPU, and to others what their NUMA nodes allow.
 bool move_in_matrix(topology::Machine& machine, NodeRef nic, NodeRef gpu) {
   auto& matrix = machine.matrix;
-  const auto place = std::find(matrix.ends.begin(), matrix.ends.end(), nic);
+  const auto place = std::ranges::find(matrix.ends, nic);
   if (place == matrix.ends.end()) return false;
   const auto n = matrix.ends.size();
   const auto row = static_cast<std::size_t>(place - matrix.ends.begin());

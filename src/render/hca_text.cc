@@ -113,8 +113,7 @@ constexpr auto kWords = std::to_array<AttributeWords>({
 
 // Null if the name is not in the table.
 const AttributeWords* find_attribute_words(std::string_view name) {
-  const auto* found =
-      std::find_if(kWords.begin(), kWords.end(), [&](const AttributeWords& words) { return words.name == name; });
+  const auto* found = std::ranges::find(kWords, name, &AttributeWords::name);
   return found == kWords.end() ? nullptr : found;
 }
 

@@ -141,7 +141,7 @@ class HostLayout {
       const auto at = first_gpu(below);
       return at != kNoGpu && at > number(column.gpus.front()) && at < number(column.gpus.back());
     };
-    if (std::none_of(hub.hubs.begin(), hub.hubs.end(), between)) return;
+    if (std::ranges::none_of(hub.hubs, between)) return;
     std::vector<Column> apart;
     for (const Box* gpu : column.gpus) {
       apart.emplace_back();
@@ -153,14 +153,13 @@ class HostLayout {
   // NVSwitches are drawn in their fabric's bar; a hub that leads to nothing else is not drawn.
   static bool has_devices(const Box& box) {
     if (!box.others.empty()) return true;
-    return std::any_of(box.children.begin(), box.children.end(), [](const Box& child) {
+    return std::ranges::any_of(box.children, [](const Box& child) {
       return is_hub(child.kind) ? has_devices(child) : child.kind != BoxKind::nv_switch;
     });
   }
 
   static bool has_gpus_or_nics(const Box& box) {
-    return box.kind == BoxKind::gpu || box.kind == BoxKind::nic ||
-           std::any_of(box.children.begin(), box.children.end(), has_gpus_or_nics);
+    return box.kind == BoxKind::gpu || box.kind == BoxKind::nic || std::ranges::any_of(box.children, has_gpus_or_nics);
   }
 
   static double least_width(const Box& box) {
@@ -170,7 +169,7 @@ class HostLayout {
   }
 
   static bool has_gpus(const Box& box) {
-    return box.kind == BoxKind::gpu || std::any_of(box.children.begin(), box.children.end(), has_gpus);
+    return box.kind == BoxKind::gpu || std::ranges::any_of(box.children, has_gpus);
   }
 
   Hub measure(const Box& box) {
@@ -204,8 +203,7 @@ class HostLayout {
       }
       first.nics.push_back(nics[i]);
     }
-    std::stable_sort(first.gpus.begin(), first.gpus.end(),
-                     [this](const Box* a, const Box* b) { return number(a) < number(b); });
+    std::ranges::stable_sort(first.gpus, [this](const Box* a, const Box* b) { return number(a) < number(b); });
     if (!first.nics.empty() || !first.gpus.empty() || !first.others.empty() || !first.switches.empty())
       hub.columns.push_back(std::move(first));
     in_gpu_order(hub.hubs, [this](const Hub& below) { return first_gpu(below); });
@@ -345,8 +343,7 @@ class HostLayout {
     if (column.nics.empty() && column.gpus.empty())
       return column.switches.empty() ? "pcie" : line_style(*column.switches[0].box);
     const auto inferred = [](const Box* box) { return box->inferred; };
-    const bool all = std::all_of(column.nics.begin(), column.nics.end(), inferred) &&
-                     std::all_of(column.gpus.begin(), column.gpus.end(), inferred);
+    const bool all = std::ranges::all_of(column.nics, inferred) && std::ranges::all_of(column.gpus, inferred);
     return all ? "pcie inferred" : "pcie";
   }
 

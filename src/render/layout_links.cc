@@ -127,7 +127,7 @@ std::vector<Track> tracks_of(const LinkFabric& fabric, const std::vector<PlacedG
     if (b->area.x < a->area.x) std::swap(a, b);
     tracks.push_back({&link, a, b});
   }
-  std::stable_sort(tracks.begin(), tracks.end(), [](const Track& a, const Track& b) {
+  std::ranges::stable_sort(tracks, [](const Track& a, const Track& b) {
     return a.right->area.x - a.left->area.x < b.right->area.x - b.left->area.x;
   });
   return tracks;
@@ -141,13 +141,13 @@ double riser(const PlacedGpu& gpu, const Track& track, const std::vector<Track>&
     if (other.left == &gpu || other.right == &gpu) own.push_back(&other);
   }
   const auto other_end = [&](const Track* t) { return (t->left == &gpu ? t->right : t->left)->area.x; };
-  std::stable_sort(own.begin(), own.end(), [&](const Track* a, const Track* b) {
+  std::ranges::stable_sort(own, [&](const Track* a, const Track* b) {
     const bool a_left = a->right == &gpu;
     const bool b_left = b->right == &gpu;
     if (a_left != b_left) return a_left;
     return other_end(a) > other_end(b);
   });
-  const auto place = std::find(own.begin(), own.end(), &track) - own.begin();
+  const auto place = std::ranges::find(own, &track) - own.begin();
   return gpu.area.x + gpu.area.width * (static_cast<double>(place) + 1) / (static_cast<double>(own.size()) + 1);
 }
 
@@ -290,8 +290,7 @@ void draw_cpu_links(const topology::Machine& machine, const std::vector<PlacedGp
     const NodeRef gpu = link.a.kind == NodeKind::gpu ? link.a : link.b;
     const NodeRef cpu = link.a.kind == NodeKind::gpu ? link.b : link.a;
     if (gpu.kind != NodeKind::gpu || !is_cpu(cpu)) continue;
-    const auto place =
-        std::find_if(gpus.begin(), gpus.end(), [gpu](const PlacedGpu& placed) { return placed.index == gpu.index; });
+    const auto place = std::ranges::find(gpus, gpu.index, &PlacedGpu::index);
     if (place == gpus.end()) continue;
     const auto& up = link.active ? link.active : link.count;
     const bool is_reduced = link.active && link.count && *link.active < *link.count;

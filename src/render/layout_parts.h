@@ -72,7 +72,7 @@ void in_gpu_order(std::vector<Item>& items, First first) {
     places.push_back(i);
     leading.push_back(std::move(items[i]));
   }
-  std::stable_sort(leading.begin(), leading.end(), [&](const Item& a, const Item& b) { return first(a) < first(b); });
+  std::ranges::stable_sort(leading, [&](const Item& a, const Item& b) { return first(a) < first(b); });
   for (std::size_t i = 0; i < places.size(); ++i) items[places[i]] = std::move(leading[i]);
 }
 

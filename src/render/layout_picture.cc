@@ -81,8 +81,7 @@ void add_legend(Scene& scene, double y) {
     return std::exchange(x, x + width);
   };
   const auto is_drawn = [&scene](std::string_view style) {
-    return std::any_of(scene.lines.begin(), scene.lines.end(),
-                       [&](const SceneLine& line) { return line.style == style; });
+    return std::ranges::any_of(scene.lines, [&](const SceneLine& line) { return line.style == style; });
   };
   for (const Entry& entry : kEntries) {
     if (!is_drawn(entry.style)) continue;
@@ -90,8 +89,7 @@ void add_legend(Scene& scene, double y) {
     scene.lines.push_back({{{at, row}, {at + 26, row}}, entry.style, "", entry.thick});
   }
   // The tag of a GPU: its link to its socket.
-  const auto tag = std::find_if(scene.boxes.begin(), scene.boxes.end(),
-                                [](const SceneBox& box) { return box.style.starts_with("tag "); });
+  const auto tag = std::ranges::find_if(scene.boxes, [](const SceneBox& box) { return box.style.starts_with("tag "); });
   if (tag != scene.boxes.end()) {
     const std::string style = tag->style;
     const Area sample{next("a GPU's link to its socket, GB/s per direction"), row - 6.5, 26, 13};

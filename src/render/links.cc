@@ -67,7 +67,7 @@ LinkFabric gather(const Machine& machine, LinkKind kind) {
   }
   for (const auto& [gpu, n] : links) fabric.gpus.push_back(gpu);
   fabric.switches.assign(switches.begin(), switches.end());
-  fabric.switches_seen = switches.size() > 1 || std::any_of(switches.begin(), switches.end(), [&](std::uint32_t i) {
+  fabric.switches_seen = switches.size() > 1 || std::ranges::any_of(switches, [&](std::uint32_t i) {
                            return machine.nv_switches[i].pci.valid();
                          });
   fabric.name = name_of(kind, generations);

@@ -159,8 +159,8 @@ FoldedMatrix fold(PathMatrix paths, std::size_t most_columns) {
   FoldedMatrix folded;
   const bool must_fold = paths.ends.size() > most_columns;
   for (std::size_t end = 0; end < paths.ends.size(); ++end) {
-    const auto home = must_fold ? std::find_if(folded.groups.begin(), folded.groups.end(),
-                                               [&](const MatrixGroup& group) { return fits(paths, group, end); })
+    const auto home = must_fold ? std::ranges::find_if(
+                                      folded.groups, [&](const MatrixGroup& group) { return fits(paths, group, end); })
                                 : folded.groups.end();
     if (home == folded.groups.end()) {
       folded.groups.push_back({"", {end}});
@@ -183,9 +183,8 @@ std::string matrix_text(const topology::Machine& machine, const ExpectRate& expe
   if (n == 0) return "No GPU and no NIC, so there is no path to show.\n";
   const auto cells = cells_of(folded, expect);
 
-  const auto shared_head =
-      std::max_element(folded.groups.begin(), folded.groups.end(),
-                       [](const auto& a, const auto& b) { return columns_of(a.name) < columns_of(b.name); });
+  const auto shared_head = std::ranges::max_element(
+      folded.groups, [](const auto& a, const auto& b) { return columns_of(a.name) < columns_of(b.name); });
   const std::size_t head = columns_of(shared_head->name);
   std::vector<MatrixColumn> columns = columns_of_matrix(folded, cells);
   const auto width_of = [&](std::size_t from, std::size_t to) {

@@ -34,8 +34,8 @@ DeviceBoxes::DeviceBoxes(const topology::Machine& machine) : machine_(machine), 
     links_.emplace(edges[i].b, edges[i]);
     if (doubtful[i] || topology::is_idle_reading(machine, edges[i])) doubted_.insert(edges[i].b);
   }
-  has_rdma_ = std::any_of(machine.rdma.begin(), machine.rdma.end(),
-                          [](const topology::RdmaDevice& device) { return !device.software.value_or(false); });
+  has_rdma_ = std::ranges::any_of(machine.rdma,
+                                  [](const topology::RdmaDevice& device) { return !device.software.value_or(false); });
 }
 
 Box DeviceBoxes::box(NodeRef node) const {
@@ -125,8 +125,7 @@ void DeviceBoxes::fill_nic(Box& box, const topology::Nic& nic) const {
     }
   }
   if (has_state && !is_up) box.health = Health::down;
-  const bool leg_down =
-      std::any_of(box.ports.begin(), box.ports.end(), [](const BondPort& p) { return p.up && !*p.up; });
+  const bool leg_down = std::ranges::any_of(box.ports, [](const BondPort& p) { return p.up && !*p.up; });
   if (leg_down && box.health == Health::good) box.health = Health::reduced;
   const bool is_software = nic.rdma && machine_.rdma[nic.rdma.index].software.value_or(false);
   box.muted = is_software || (has_rdma_ && !nic.rdma);
@@ -235,12 +234,12 @@ class Placer {
         const PathKind path = kind(members[a], members[b]);
         if (path < PathKind::pix || path > kFurthest[level] || group[a] == group[b]) continue;
         const std::size_t old = group[b];
-        std::replace(group.begin(), group.end(), old, group[a]);
+        std::ranges::replace(group, old, group[a]);
       }
     }
     std::vector<std::size_t> done;
     for (std::size_t a = 0; a < members.size(); ++a) {
-      if (std::find(done.begin(), done.end(), group[a]) != done.end()) continue;
+      if (std::ranges::find(done, group[a]) != done.end()) continue;
       done.push_back(group[a]);
       std::vector<NodeRef> together;
       for (std::size_t b = 0; b < members.size(); ++b) {

@@ -82,7 +82,7 @@ std::string pcie_words(const topology::PcieLink& link) {
   static constexpr std::array<double, 6> kGenerations{2.5, 5, 8, 16, 32, 64};
   std::string out;
   if (link.speed_gts) {
-    const auto* known = std::find(kGenerations.begin(), kGenerations.end(), *link.speed_gts);
+    const auto* known = std::ranges::find(kGenerations, *link.speed_gts);
     out = known != kGenerations.end() ? fmt::format("Gen{}", known - kGenerations.begin() + 1)
                                       : fmt::format("{} GT/s", rate(*link.speed_gts));
   }
@@ -126,7 +126,7 @@ std::string short_nic_model(std::string_view model) {
 }
 
 std::size_t columns_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !is_continuation(c); }));
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return !is_continuation(c); }));
 }
 
 std::string pad(std::string_view text, std::size_t columns) {
@@ -188,7 +188,7 @@ std::string fold_names(const std::vector<std::string>& names) {
 std::string tally(const std::vector<std::string>& values, std::string_view glue) {
   std::vector<std::pair<std::string, std::size_t>> seen;
   for (const std::string& value : values) {
-    const auto same = std::find_if(seen.begin(), seen.end(), [&](const auto& entry) { return entry.first == value; });
+    const auto same = std::ranges::find_if(seen, [&](const auto& one) { return one.first == value; });
     if (same == seen.end()) {
       seen.emplace_back(value, 1);
     } else {

@@ -49,8 +49,7 @@ std::string nic_choices_text(const topology::Machine& machine, topology::NodeRef
   for (const topology::NicChoice& choice : choices) {
     const std::string& nic = machine.nics[choice.nic.index].name;
     if (!choice.rail) {
-      const auto same =
-          std::find_if(others.begin(), others.end(), [&](const auto& o) { return o.first == choice.reason; });
+      const auto same = std::ranges::find_if(others, [&](const auto& one) { return one.first == choice.reason; });
       if (same == others.end()) {
         others.push_back({choice.reason, {nic}});
       } else {

@@ -110,9 +110,8 @@ std::string fit_choice(const std::vector<std::string>& choices, double size, dou
 std::size_t Lanes::take(double from, double to, double gap) {
   for (std::size_t lane = 0;; ++lane) {
     if (lane == taken_.size()) taken_.emplace_back();
-    const bool is_free = std::none_of(taken_[lane].begin(), taken_[lane].end(), [&](const auto& other) {
-      return from < other.second + gap && other.first < to + gap;
-    });
+    const bool is_free = std::ranges::none_of(
+        taken_[lane], [&](const auto& other) { return from < other.second + gap && other.first < to + gap; });
     if (!is_free) continue;
     taken_[lane].emplace_back(from, to);
     return lane;

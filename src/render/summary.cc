@@ -87,8 +87,7 @@ std::string link_tally(const Machine& machine, NodeKind kind, std::size_t n) {
     links.push_back(fmt::format("{}{}{}", words, words.empty() || !gbs ? "" : " = ", gbs ? rate(gbs) + " GB/s" : ""));
   }
   const std::string out = tally(links);
-  const bool one_kind =
-      !links.empty() && std::all_of(links.begin(), links.end(), [&](const auto& l) { return l == links[0]; });
+  const bool one_kind = !links.empty() && std::ranges::all_of(links, [&](const auto& l) { return l == links[0]; });
   if (unknown == 0 || links.empty()) return one_kind ? links[0] : out;
   return fmt::format("{}, {} unknown", out, unknown);
 }

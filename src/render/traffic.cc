@@ -63,7 +63,7 @@ class Painter {
     if (mine == ways_.end() || theirs == ways_.end()) return nullptr;
     const Area* highest = nullptr;
     for (auto each = mine->second.rbegin(); each != mine->second.rend(); ++each) {
-      const bool shared = std::find(theirs->second.begin(), theirs->second.end(), *each) != theirs->second.end();
+      const bool shared = std::ranges::find(theirs->second, *each) != theirs->second.end();
       const Area* drawn = (*each)->node == NodeRef{} ? nullptr : area((*each)->node);
       if (shared) return drawn != nullptr || (*each)->kind != BoxKind::pci_switch ? drawn : nullptr;
       if (drawn != nullptr) highest = drawn;
@@ -156,8 +156,7 @@ void add_plates(Scene& scene) {
   constexpr double kEdge = 2;
   for (const SceneText& text : scene.texts) {
     const Area area = area_of(text);
-    const bool crossed = std::any_of(scene.streams.begin(), scene.streams.end(),
-                                     [&](const SceneLine& line) { return crosses(line, area); });
+    const bool crossed = std::ranges::any_of(scene.streams, [&](const SceneLine& line) { return crosses(line, area); });
     if (!crossed || text.style.starts_with("label")) continue;
     scene.plates.push_back({{area.x - kEdge, area.y - kEdge, area.width + 2 * kEdge, area.height + 2 * kEdge},
                             ground_of(scene, text.at) + " plate",

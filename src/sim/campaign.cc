@@ -293,9 +293,9 @@ void Campaign::finish() {
   };
   // Allow for the longest fault, a peer timeout and a margin. Add a second per transfer: a transfer that its target
   // refuses may break its link, as with RDMA reliable connections, and is retried within a second.
-  const auto waiting = std::count_if(oracle_.jobs().begin(), oracle_.jobs().end(), waits);
+  const auto waiting = std::ranges::count_if(oracle_.jobs(), waits);
   const Time end = simulation_.now() + (8 + static_cast<Time>(waiting)) * kSecond;
-  const auto all_done = [&] { return std::none_of(oracle_.jobs().begin(), oracle_.jobs().end(), waits); };
+  const auto all_done = [&] { return std::ranges::none_of(oracle_.jobs(), waits); };
   while ((!all_done() || watches_due_ != 0) && simulation_.now() < end && !oracle_.failed()) {
     simulation_.run_until(std::min(end, simulation_.now() + 5 * kMillisecond));
     check_all();

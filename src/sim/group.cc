@@ -345,7 +345,7 @@ class Run {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> seen;  // block, ranks
     for (const Name& name : names) {
       const std::pair one(name.index / block, name.ranks);
-      if (std::find(seen.begin(), seen.end(), one) != seen.end()) continue;
+      if (std::ranges::find(seen, one) != seen.end()) continue;
       content.text += (seen.empty() ? "" : ", ") + text_of(one.first, one.second, sender);
       seen.push_back(one);
     }

@@ -280,7 +280,7 @@ Result<GroupMessages> follow(const FollowedCall& followed) {
   for (std::size_t pair = 0; pair < next.size(); ++pair)
     if (next[pair] != (*contents)[pair].size())
       return Status(ErrorCode::protocol_error, "a rank did not send a message that its schedule has");
-  std::stable_sort(out.messages.begin(), out.messages.end(), [](const GroupMessage& a, const GroupMessage& b) {
+  std::ranges::stable_sort(out.messages, [](const GroupMessage& a, const GroupMessage& b) {
     return std::pair(a.leaves, a.from) < std::pair(b.leaves, b.from);
   });
   return out;

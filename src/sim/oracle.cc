@@ -209,7 +209,7 @@ void Oracle::check_unexpected(Application& app) {
       return other.operation == Operation::receive && other.from == job.to && other.to == &app && other.accepted &&
              !other.completed;
     };
-    if (std::any_of(jobs_.begin(), jobs_.end(), takes)) continue;
+    if (std::ranges::any_of(jobs_, takes)) continue;
     std::uint64_t& room = handed_over[{job.to, std::uint64_t{job.peer.generation} << 32 | job.peer.slot}];
     room += kAnnouncement + job.length;
     if (room > job.to->options.unexpected_bytes_per_peer)

@@ -65,7 +65,7 @@ void Arena::quarantine(const Range& range) {
 
 void Arena::reclaim() {
   unusable = false;
-  std::fill(blocks_.begin(), blocks_.end(), Block::free);
+  std::ranges::fill(blocks_, Block::free);
   paint(0, size_, next_seed_++);
 }
 

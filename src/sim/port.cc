@@ -158,9 +158,9 @@ void FabricPort::cancel_memory(std::uint64_t local_handle) {
 }
 
 bool FabricPort::uses(std::uint64_t local_handle) const {
-  return std::any_of(end_.flights.begin(), end_.flights.end(),
-                     [&](const Flight* flight) { return flight->command.slice.local_handle == local_handle; }) ||
-         std::any_of(end_.outcomes.begin(), end_.outcomes.end(), [&](const Outcome& outcome) {
+  return std::ranges::any_of(
+             end_.flights, [&](const Flight* flight) { return flight->command.slice.local_handle == local_handle; }) ||
+         std::ranges::any_of(end_.outcomes, [&](const Outcome& outcome) {
            return outcome.kind != EventKind::link_down && outcome.kind != EventKind::fenced &&
                   outcome.local_handle == local_handle;
          });

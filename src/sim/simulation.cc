@@ -49,8 +49,7 @@ void Simulation::stuck(const std::string& why) {
 }
 
 std::uint64_t Simulation::drifting_clocks() const {
-  return static_cast<std::uint64_t>(
-      std::count_if(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->drift() != 0; }));
+  return static_cast<std::uint64_t>(std::ranges::count_if(hosts_, [](const auto& host) { return host->drift() != 0; }));
 }
 
 Host& Simulation::add_host(std::size_t place) {

@@ -52,25 +52,23 @@ class Table {
 };
 
 void add_link(Machine& machine, LinkKind kind, Ref<Gpu> a, Ref<Gpu> b) {
-  DeviceLink link;
+  auto& link = machine.links.emplace_back();
   link.kind = kind;
   link.a = {NodeKind::gpu, a.index};
   link.b = {NodeKind::gpu, b.index};
   link.count.set(1, kSource);
-  machine.links.push_back(link);
 }
 
 // "ENABLED" and "DISABLED" of the access table.
 void learn_access(Machine& machine, Ref<Gpu> from, Ref<Gpu> to, bool allowed) {
   if (from == to) return;
   if (machine.peers.size() >= kPeerLimit.most) return leave_out(machine, kPeerLimit);
-  PeerAccess peer;
+  auto& peer = machine.peers.emplace_back();
   peer.from = from;
   peer.to = to;
   peer.read.set(allowed, kSource);
   peer.write.set(allowed, kSource);
   if (!allowed) peer.refusal.set("disabled", kSource);
-  machine.peers.push_back(std::move(peer));
 }
 
 }  // namespace
@@ -210,7 +208,7 @@ std::vector<std::string_view> comma_cells(std::string_view line) {
 Ref<Gpu> queried_module(const std::vector<std::string_view>& heading, const std::vector<std::string_view>& row,
                         std::uint32_t place, Machine& machine) {
   const auto cell = [&](std::string_view name) {
-    const auto at = std::find(heading.begin(), heading.end(), name) - heading.begin();
+    const auto at = std::ranges::find(heading, name) - heading.begin();
     return static_cast<std::size_t>(at) < row.size() && row.size() == heading.size() ? row[static_cast<std::size_t>(at)]
                                                                                      : std::string_view{};
   };

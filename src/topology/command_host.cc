@@ -22,8 +22,7 @@ NumaNode* node_numbered(Machine& machine, std::uint32_t number) {
 
 // Nodes in the order of their numbers; others refer to them by number or by place.
 bool may_add_nodes(const Machine& machine) {
-  return std::none_of(machine.numa_nodes.begin(), machine.numa_nodes.end(),
-                      [](const NumaNode& node) { return node.distances.known(); });
+  return std::ranges::none_of(machine.numa_nodes, [](const NumaNode& node) { return node.distances.known(); });
 }
 
 }  // namespace
@@ -115,7 +114,7 @@ std::size_t read_numactl(std::string_view content, const std::string& place, Mac
     if (!node) continue;
     std::vector<std::uint32_t> ordered;
     for (const auto& other : machine.numa_nodes) {
-      const auto at = std::find(columns.begin(), columns.end(), other.os_index);
+      const auto at = std::ranges::find(columns, other.os_index);
       if (at != columns.end()) ordered.push_back(row[static_cast<std::size_t>(at - columns.begin())]);
     }
     if (ordered.size() == machine.numa_nodes.size())
@@ -175,7 +174,7 @@ bool has_flag(std::string_view flags, std::string_view flag) {
   while (flags.starts_with('<')) flags.remove_prefix(1);
   while (flags.ends_with('>')) flags.remove_suffix(1);
   const auto all = text::split(flags, ',');
-  return std::find(all.begin(), all.end(), flag) != all.end();
+  return std::ranges::find(all, flag) != all.end();
 }
 
 // "vethd5122f5@if18": the name and whether it has a peer.

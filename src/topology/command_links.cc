@@ -26,7 +26,7 @@ struct Target {
 
 std::optional<Target> parse_target(std::string_view text) {
   const auto parts = text::split(text, '/');
-  const auto devices = std::find(parts.begin(), parts.end(), "devices");
+  const auto devices = std::ranges::find(parts, "devices");
   if (devices == parts.end() || devices + 1 == parts.end()) return {};
   Target target;
   const auto root = *(devices + 1);
@@ -39,7 +39,7 @@ std::optional<Target> parse_target(std::string_view text) {
   }
   for (auto part = devices + 2; part < parts.end(); ++part) {
     const auto bus = BusId::parse(*part);
-    if (bus && std::find(target.way.begin(), target.way.end(), *bus) != target.way.end()) return {};
+    if (bus && std::ranges::find(target.way, *bus) != target.way.end()) return {};
     if (bus) target.way.push_back(*bus);
     if (part + 1 == parts.end()) break;
     if (*part == "infiniband") target.rdma = *(part + 1);
@@ -93,10 +93,9 @@ class LinkReader {
     const auto [found, fresh] =
         roots_.try_emplace({target.domain, target.root_bus}, Ref<HostBridge>(machine_.host_bridges.size()));
     if (fresh) {
-      HostBridge bridge;
+      auto& bridge = machine_.host_bridges.emplace_back();
       bridge.domain = target.domain;
       bridge.bus = bridge.last_bus = target.root_bus;
-      machine_.host_bridges.push_back(bridge);
     }
     const auto root = found->second;
     Ref<PciDevice> parent;
@@ -138,11 +137,10 @@ class LinkReader {
       if (functions.empty()) functions.push_back(function);
       return;
     }
-    Nic nic;
+    auto& nic = machine_.nics.emplace_back();
     nic.name = device->name;
     nic.rdma = ref;
     nic.functions.push_back(function);
-    machine_.nics.push_back(std::move(nic));
   }
 
   void join_interface(std::string_view name, Ref<PciDevice> function) {
@@ -277,7 +275,7 @@ bool is_sysfs_path(std::string_view word) {
     return parts[0].find_first_of(".*?\"'(") == word.npos;
   constexpr std::string_view kFields[] = {"current_link_", "max_link_", "numa_node", "vendor", "device", "class"};
   return parts.size() == 2 && parts[0].size() == 12 && BusId::parse(parts[0]) &&
-         std::any_of(std::begin(kFields), std::end(kFields), [&](auto field) { return parts[1].starts_with(field); });
+         std::ranges::any_of(kFields, [&](auto field) { return parts[1].starts_with(field); });
 }
 
 std::size_t read_sysfs_files(const Output& output, Machine& machine) {

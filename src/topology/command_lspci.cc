@@ -235,9 +235,8 @@ void add_nodes(Machine& machine) {
     if (device.numa_node && device.numa_node.source == kLspciTree) numbers.insert(*device.numa_node);
   }
   for (const auto number : numbers) {
-    NumaNode node;
+    auto& node = machine.numa_nodes.emplace_back();
     node.os_index = number;
-    machine.numa_nodes.push_back(std::move(node));
   }
 }
 
@@ -273,10 +272,9 @@ void place_by_buses(const std::map<BusId, BusesBelow>& bridges, const std::strin
     const auto [root, fresh] =
         roots.try_emplace({device.bus_id.domain, device.bus_id.bus}, Ref<HostBridge>(machine.host_bridges.size()));
     if (fresh) {
-      HostBridge bridge;
+      auto& bridge = machine.host_bridges.emplace_back();
       bridge.domain = device.bus_id.domain;
       bridge.bus = bridge.last_bus = device.bus_id.bus;
-      machine.host_bridges.push_back(bridge);
     }
     device.host_bridge = root->second;
     if (const auto below = bridges.find(device.bus_id); below != bridges.end()) {

@@ -106,7 +106,7 @@ std::optional<std::uint32_t> small_number(std::string_view value) {
 void add_counter(Machine& machine, std::vector<Counter>& counters, std::string_view name, std::uint64_t value,
                  Source source) {
   const auto quoted = text::quote(name);
-  if (std::any_of(counters.begin(), counters.end(), [&](const auto& one) { return one.name == quoted; })) return;
+  if (std::ranges::any_of(counters, [&](const auto& one) { return one.name == quoted; })) return;
   if (counters.size() >= kCounterLimit.most) return leave_out(machine, kCounterLimit);
   counters.push_back({quoted, value, source});
 }
@@ -304,7 +304,7 @@ std::size_t read_show_gids(std::string_view content, const std::string&, Machine
     const auto index = text::to_u32(words[2]);
     if (!number || !index || words[3].find(':') == words[3].npos || !reader.begin(words[0], *number)) continue;
     auto& port = reader.port();
-    if (std::any_of(port.gids.begin(), port.gids.end(), [&](const Gid& gid) { return gid.index == *index; })) continue;
+    if (std::ranges::any_of(port.gids, [&](const Gid& gid) { return gid.index == *index; })) continue;
     if (port.gids.size() >= kGidLimit.most) {
       leave_out(machine, kGidLimit);
       continue;

@@ -104,7 +104,7 @@ class DevinfoReader {
   static bool is_of_port(std::string_view key) {
     constexpr std::string_view kOfPorts[] = {"state",  "phys_state", "max_mtu",    "active_mtu",   "port_lid",
                                              "sm_lid", "port_lmc",   "link_layer", "active_width", "active_speed"};
-    return std::find(std::begin(kOfPorts), std::end(kOfPorts), key) != std::end(kOfPorts);
+    return std::ranges::find(kOfPorts, key) != std::end(kOfPorts);
   }
 
   void read_device_field(std::string_view key, std::string_view value) {
@@ -133,8 +133,7 @@ class DevinfoReader {
       if (state.starts_with("PORT_")) state.remove_prefix(5);
       // A paste may end within the word.
       constexpr std::string_view kStates[] = {"ACTIVE", "DOWN", "INIT", "ARMED", "ACTIVE_DEFER", "NOP"};
-      if (std::find(std::begin(kStates), std::end(kStates), state) != std::end(kStates))
-        port_->state.learn(text::quote(state), kDevinfo);
+      if (std::ranges::find(kStates, state) != std::end(kStates)) port_->state.learn(text::quote(state), kDevinfo);
     } else if (key == "phys_state") {
       const auto state = without_number(value);
       port_->physical_state.learn(state == "LINK_UP" ? "LinkUp" : text::quote(state), kDevinfo);
@@ -214,7 +213,7 @@ std::size_t read_ibv_devices(std::string_view content, const std::string&, Machi
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
     if (words.empty() || words.size() > 2 || words[0].starts_with("-") || words[0] == "device") continue;
-    const bool name = std::all_of(words[0].begin(), words[0].end(), [](char c) {
+    const bool name = std::ranges::all_of(words[0], [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
     });
     if (!name || (words.size() == 2 && (words[1].size() != 16 || !text::to_hex(words[1])))) continue;
@@ -229,7 +228,7 @@ std::size_t read_ibdev2netdev(std::string_view content, const std::string&, Mach
   std::size_t read = 0;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
-    const auto arrow = std::find(words.begin(), words.end(), "==>");
+    const auto arrow = std::ranges::find(words, "==>");
     const auto heads = std::find(words.begin(), arrow, "port");
     if (heads == words.begin() || arrow - heads < 2 || words.end() - arrow < 2) continue;
     const bool by_bus = BusId::parse(words[0]).has_value() && heads - words.begin() > 1;

@@ -59,11 +59,10 @@ Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place, const G
       leave_out(machine, kPciDeviceLimit);
       return {};
     }
-    PciDevice device;
+    auto& device = machine.pci.emplace_back();
     device.bus_id = bus;
     device.vendor_id.set(maker.vendor_id, kSmi);
     device.class_code.set(maker.class_code, kSmi);
-    machine.pci.push_back(std::move(device));
     function = Ref<PciDevice>(machine.pci.size() - 1);
   }
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
@@ -131,7 +130,7 @@ std::size_t read_nvlink(std::string_view content, const std::string&, Machine& m
     const bool inactive = value == "<inactive>";
     if (!inactive && !value.ends_with("GB/s")) continue;
     auto& links = machine.gpus[gpu.index].nvlinks;
-    auto known = std::find_if(links.begin(), links.end(), [&](const auto& link) { return link.index == *index; });
+    auto known = std::ranges::find_if(links, [&](const auto& one) { return one.index == *index; });
     if (known == links.end()) {
       links.emplace_back().index = *index;
       known = links.end() - 1;
@@ -176,8 +175,8 @@ std::size_t read_topo_peers(std::string_view content, const std::string&, Machin
         leave_out(machine, kPeerLimit);
         return read;
       }
-      auto peer = std::find_if(machine.peers.begin(), machine.peers.end(),
-                               [&](const auto& one) { return one.from == from && one.to == to; });
+      auto peer =
+          std::ranges::find_if(machine.peers, [&](const auto& one) { return one.from == from && one.to == to; });
       if (peer == machine.peers.end()) {
         machine.peers.emplace_back();
         peer = machine.peers.end() - 1;
@@ -236,12 +235,11 @@ std::size_t read_rocm_smi(std::string_view content, const std::string&, Machine&
     const auto from = gpu_numbered(machine, a, "AMD");
     const auto to = gpu_numbered(machine, b, "AMD");
     if (!from || !to || have) continue;
-    DeviceLink link;
+    auto& link = machine.links.emplace_back();
     link.kind = LinkKind::xgmi;
     link.a = {NodeKind::gpu, from.index};
     link.b = {NodeKind::gpu, to.index};
     link.count.set(1, kRocm);
-    machine.links.push_back(link);
   }
   return std::max(read, linked.size());
 }

@@ -15,7 +15,7 @@ constexpr auto kQuery = Source::nvml;  // where nvidia-smi reads it
 constexpr GpuMaker kOfQuery{"NVIDIA", kVendorNvidia, 0x030200};
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 // The heading of a field whose name, or name and value, stand below no other; empty: they do not tell.
@@ -223,18 +223,17 @@ std::vector<std::string_view> cells(std::string_view line) {
 }
 
 std::optional<std::size_t> column(const std::vector<std::string_view>& heading, std::string_view name) {
-  const auto found = std::find(heading.begin(), heading.end(), name);
+  const auto found = std::ranges::find(heading, name);
   if (found == heading.end()) return {};
   return static_cast<std::size_t>(found - heading.begin());
 }
 
 Ref<PciDevice> gpu_function(Machine& machine, const BusId& bus) {
   if (const auto known = find_pci(machine, bus)) return known;
-  PciDevice device;
+  auto& device = machine.pci.emplace_back();
   device.bus_id = bus;
   device.vendor_id.set(kVendorNvidia, kNvml);
   device.class_code.set(0x030200, kNvml);
-  machine.pci.push_back(std::move(device));
   return Ref<PciDevice>(machine.pci.size() - 1);
 }
 
@@ -322,8 +321,7 @@ std::size_t read_gpu_query(std::string_view content, const std::string& place, M
 void join_gpus_by_bus_order(Machine& machine) {
   std::vector<Ref<PciDevice>> functions;
   for (std::size_t i = 0; i < machine.pci.size(); ++i) {
-    const auto taken =
-        std::any_of(machine.gpus.begin(), machine.gpus.end(), [i](const Gpu& gpu) { return gpu.pci.index == i; });
+    const auto taken = std::ranges::any_of(machine.gpus, [i](const Gpu& gpu) { return gpu.pci.index == i; });
     if (is_gpu(machine.pci[i]) && !taken) functions.emplace_back(i);
   }
   std::vector<std::size_t> waiting;
@@ -331,10 +329,9 @@ void join_gpus_by_bus_order(Machine& machine) {
     if (!machine.gpus[i].pci) waiting.push_back(i);
   }
   if (waiting.empty() || functions.size() != waiting.size()) return;
-  std::sort(functions.begin(), functions.end(),
-            [&](auto a, auto b) { return machine.pci[a.index].bus_id < machine.pci[b.index].bus_id; });
-  std::sort(waiting.begin(), waiting.end(),
-            [&](auto a, auto b) { return machine.gpus[a].ordinal < machine.gpus[b].ordinal; });
+  std::ranges::sort(functions,
+                    [&](auto a, auto b) { return machine.pci[a.index].bus_id < machine.pci[b.index].bus_id; });
+  std::ranges::sort(waiting, [&](auto a, auto b) { return machine.gpus[a].ordinal < machine.gpus[b].ordinal; });
   for (std::size_t i = 0; i < waiting.size(); ++i) machine.gpus[waiting[i]].pci = functions[i];
   add_note(machine, NoteKind::inferred, "GPUs",
            "their bus ids are those of lspci's GPUs in the order of the bus, as nvidia-smi numbers them");

@@ -47,7 +47,7 @@ class ByName {
   T* find(const std::string& name) {
     if (asked_ < kFew) {
       ++asked_;
-      const auto found = std::find_if(list_.begin(), list_.end(), [&](const T& one) { return one.name == name; });
+      const auto found = std::ranges::find(list_, name, &T::name);
       return found == list_.end() ? nullptr : &*found;
     }
     for (; indexed_ < list_.size(); ++indexed_) places_.try_emplace(list_[indexed_].name, indexed_);

@@ -51,10 +51,9 @@ void make_gpus(Machine& machine) {
   for (std::size_t i = 0; i < machine.pci.size(); ++i) {
     const auto& device = machine.pci[i];
     if (!is_gpu(device) || taken.contains(static_cast<std::uint32_t>(i))) continue;
-    Gpu gpu;
+    auto& gpu = machine.gpus.emplace_back();
     gpu.ordinal = next++;
     gpu.pci = Ref<PciDevice>(i);
-    machine.gpus.push_back(std::move(gpu));
   }
   for (auto& gpu : machine.gpus) {
     if (!gpu.pci) continue;
@@ -79,7 +78,7 @@ void make_gpus(Machine& machine) {
 void order_gpus(Machine& machine) {
   std::vector<std::uint32_t> order(machine.gpus.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&machine](std::uint32_t a, std::uint32_t b) {
+  std::ranges::stable_sort(order, [&machine](std::uint32_t a, std::uint32_t b) {
     return machine.gpus[a].ordinal < machine.gpus[b].ordinal;
   });
   std::vector<std::uint32_t> place(order.size());
@@ -115,7 +114,7 @@ void make_nv_switches(Machine& machine) {
 
 template <class T>
 void add_unique(std::vector<Ref<T>>& list, Ref<T> item) {
-  if (item && std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
+  if (item && std::ranges::find(list, item) == list.end()) list.push_back(item);
 }
 
 // Where interfaces and bonds are, looked up once for all NICs.
@@ -172,10 +171,9 @@ void make_nics(Machine& machine) {
   }
   for (std::size_t i = 0; i < machine.rdma.size(); ++i) {
     if (have_nic.contains(static_cast<std::uint32_t>(i))) continue;
-    Nic nic;
+    auto& nic = machine.nics.emplace_back();
     nic.name = machine.rdma[i].name;
     nic.rdma = Ref<RdmaDevice>(i);
-    machine.nics.push_back(std::move(nic));
   }
   for (auto& nic : machine.nics) join_interfaces(machine, index, nic);
 
@@ -186,12 +184,11 @@ void make_nics(Machine& machine) {
   }
   for (std::size_t i = 0; i < machine.pci.size(); ++i) {
     if (!is_network(machine.pci[i]) || covered.contains(static_cast<std::uint32_t>(i))) continue;
-    Nic nic;
+    auto& nic = machine.nics.emplace_back();
     nic.functions.push_back(Ref<PciDevice>(i));
     const auto below = index.below.find(static_cast<std::uint32_t>(i));
     nic.name = below == index.below.end() ? machine.pci[i].bus_id.to_string()
                                           : machine.interfaces[below->second.front().index].name;
-    machine.nics.push_back(std::move(nic));
   }
   for (auto& nic : machine.nics) {
     if (nic.functions.empty()) continue;
@@ -224,7 +221,7 @@ void order_nics(Machine& machine) {
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   std::vector<std::tuple<int, std::ptrdiff_t, BusId>> ranks;
   for (const auto i : order) ranks.push_back(rank(i));
-  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+  std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) {
     if (ranks[a] != ranks[b]) return ranks[a] < ranks[b];
     return text::natural_less(machine.nics[a].name, machine.nics[b].name);
   });
@@ -243,7 +240,7 @@ void order_nics(Machine& machine) {
 // Beside a Grace CPU stands one Hopper (GH200) or stand two Blackwells (GB200, GB300), whose NVLink is the fifth.
 bool is_grace_blackwell(const Machine& machine) {
   std::set<std::uint32_t> nodes;
-  return std::any_of(machine.links.begin(), machine.links.end(), [&nodes](const DeviceLink& link) {
+  return std::ranges::any_of(machine.links, [&nodes](const DeviceLink& link) {
     return link.kind == LinkKind::c2c && link.b.kind == NodeKind::numa_node && !nodes.insert(link.b.index).second;
   });
 }
@@ -268,12 +265,11 @@ void infer_links(Machine& machine) {
   if (most == 0) return;
   const bool blackwell = is_grace_blackwell(machine);
   const auto add = [&machine, blackwell](NodeRef a, NodeRef b, std::uint32_t count) {
-    DeviceLink link;
+    auto& link = machine.links.emplace_back();
     link.a = a;
     link.b = b;
     link.count.set(count, Source::derived);
     if (blackwell) link.generation.set(5, Source::derived);
-    machine.links.push_back(link);
   };
   if (most > kMostLinksOfAGpu) {
     machine.nv_switches.push_back({});
@@ -309,8 +305,8 @@ void settle_bonds(Machine& machine) {
       if (leg.aggregator && leg.up.value_or(true)) ++groups[*leg.aggregator];
     }
     if (bond.active_aggregator || groups.size() < 2) continue;
-    const auto most = std::max_element(groups.begin(), groups.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::ranges::max_element(groups, [](const auto& a, const auto& b) { return a.second < b.second; });
     bond.active_aggregator.set(most->first, Source::derived);
     add_note(machine, NoteKind::inferred, node_name(machine, {NodeKind::interface, bond.interface.index}),
              fmt::format("its legs are in {} aggregators, and which one is active only root may read: {} is taken",
@@ -322,10 +318,9 @@ void settle_bonds(Machine& machine) {
 // has a root port between. (Cards of clouds give virtio to bare metal too, so that alone is no proof.)
 void infer_guest(Machine& machine) {
   if (machine.virtual_machine) return;
-  const bool virtio = std::any_of(machine.pci.begin(), machine.pci.end(), [](const PciDevice& device) {
-    return device.vendor_id.value_or(0) == kVendorVirtio;
-  });
-  const bool flat = std::any_of(machine.pci.begin(), machine.pci.end(), [](const PciDevice& device) {
+  const bool virtio = std::ranges::any_of(
+      machine.pci, [](const PciDevice& device) { return device.vendor_id.value_or(0) == kVendorVirtio; });
+  const bool flat = std::ranges::any_of(machine.pci, [](const PciDevice& device) {
     const auto vendor = device.vendor_id.value_or(0);
     return device.kind == PciKind::endpoint && !device.parent && device.bus_id.bus == 0 &&
            (vendor == kVendorNvidia || vendor == kVendorMellanox);
@@ -345,21 +340,19 @@ void infer_c2c(Machine& machine) {
     auto node = numa ? find_numa(machine, *numa) : Ref<NumaNode>{};
     if (!node && machine.numa_nodes.size() == 1) node = Ref<NumaNode>(std::size_t{0});
     if (!node) continue;
-    DeviceLink link;
+    auto& link = machine.links.emplace_back();
     link.kind = LinkKind::c2c;
     link.a = {NodeKind::gpu, i};
     link.b = {NodeKind::numa_node, node.index};
     link.count.set(1, Source::catalogue);
     link.gbs_per_link.set(generation->c2c_gbs, Source::catalogue);
-    machine.links.push_back(link);
   }
 }
 
 }  // namespace
 
 bool has_gpu_links(const Machine& machine) {
-  return std::any_of(machine.links.begin(), machine.links.end(),
-                     [](const DeviceLink& link) { return link.kind != LinkKind::c2c; });
+  return std::ranges::any_of(machine.links, [](const DeviceLink& link) { return link.kind != LinkKind::c2c; });
 }
 
 void complete(Machine& machine) {

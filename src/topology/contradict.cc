@@ -34,7 +34,7 @@ bool is_compared(std::string_view field) {
                                        "speed_name",  "subsystem_vendor_id", "subsystem_device_id",
                                        "purpose",     "host_name",           "has_address",
                                        "refusal",     "memory_bytes"};
-  return std::find(std::begin(kNot), std::end(kNot), field) == std::end(kNot);
+  return std::ranges::find(kNot, field) == std::end(kNot);
 }
 
 std::string words_of(std::string_view field) {

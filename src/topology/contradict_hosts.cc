@@ -19,10 +19,10 @@ bool is_host_letter(char c) {
 
 // The first label: tools print names with and without their domain. A container is not another host.
 std::string short_host(std::string_view host) {
-  if (host.empty() || host.size() > 64 || !std::all_of(host.begin(), host.end(), is_host_letter)) return {};
+  if (host.empty() || host.size() > 64 || !std::ranges::all_of(host, is_host_letter)) return {};
   host = host.substr(0, host.find('.'));
   const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (host.size() == 12 && std::all_of(host.begin(), host.end(), is_hex)) return {};
+  if (host.size() == 12 && std::ranges::all_of(host, is_hex)) return {};
   if (host == "localhost") return {};
   return text::lower(host);
 }
@@ -34,7 +34,7 @@ bool has_digit(std::string_view name) {
 // Whether a word with a number is a host's name, and no device's.
 bool is_host_name(std::string_view name) {
   const auto letters = name.find_first_of("0123456789");
-  if (letters == 0 || letters == name.npos || !std::all_of(name.begin(), name.end(), is_host_letter)) return false;
+  if (letters == 0 || letters == name.npos || !std::ranges::all_of(name, is_host_letter)) return false;
   const auto stem = text::lower(name.substr(0, letters));
   constexpr std::string_view kDevices[] = {
       "mlx",  "eth",  "ens", "enp",   "eno",  "ib",    "ibp",     "ibs", "bond", "nvme",  "nic", "rank", "numa",
@@ -42,7 +42,7 @@ bool is_host_name(std::string_view name) {
       "part", "wlp",  "enx", "rocep", "roce", "irdma", "bnxt_re", "hfi", "efa_", "rdmap", "cxi", "lane"};
   const bool gpu = stem == "gpu" && text::to_u32(name.substr(letters)) && name[letters] != '0';
   const bool gpu0 = stem == "gpu" && name.size() == letters + 1;
-  return !gpu && !gpu0 && std::find(std::begin(kDevices), std::end(kDevices), stem) == std::end(kDevices);
+  return !gpu && !gpu0 && std::ranges::find(kDevices, stem) == std::end(kDevices);
 }
 
 // What pdsh, clush, srun, kubectl and docker compose put before each line: its length, and the name, which may be no
@@ -155,10 +155,10 @@ std::string host_of_banner(std::string_view line) {
   line = text::trim(line);
   if (const auto count = line.find(" ("); count != line.npos && line.ends_with(')')) line = line.substr(0, count);
   if (line.size() > 120 || !has_digit(line) || line.front() == '-' || line.front() == '[') return {};
-  const bool plain = std::all_of(line.begin(), line.end(), is_host_letter);
+  const bool plain = std::ranges::all_of(line, is_host_letter);
   if (plain) return is_host_name(line) ? short_host(line) : std::string();
-  const bool set = std::all_of(line.begin(), line.end(),
-                               [](char c) { return is_host_letter(c) || c == '[' || c == ']' || c == ','; });
+  const bool set =
+      std::ranges::all_of(line, [](char c) { return is_host_letter(c) || c == '[' || c == ']' || c == ','; });
   return set ? text::lower(line) : std::string();
 }
 
@@ -174,7 +174,7 @@ std::string host_of_ansible(std::string_view line) {
   const auto words = text::words(line);
   if (words.size() < 3 || words[1] != "|") return {};
   constexpr std::string_view kStates[] = {"CHANGED", "SUCCESS", "FAILED", "FAILED!", "UNREACHABLE!"};
-  if (std::find(std::begin(kStates), std::end(kStates), words[2]) == std::end(kStates)) return {};
+  if (std::ranges::find(kStates, words[2]) == std::end(kStates)) return {};
   return short_host(words[0]);
 }
 

@@ -53,8 +53,7 @@ class Differ {
     compare_device_links();
     compare_classes();
     compare_host();
-    std::stable_sort(out_.begin(), out_.end(),
-                     [](const Difference& x, const Difference& y) { return x.cost > y.cost; });
+    std::ranges::stable_sort(out_, std::greater{}, &Difference::cost);
     return std::move(out_);
   }
 
@@ -257,8 +256,8 @@ class Differ {
     for (const auto& [name, links] : in_a) {
       const auto twin = in_b.find(name);
       const auto other = twin == in_b.end() ? 0U : twin->second;
-      const bool there = std::any_of(b_.gpus.begin(), b_.gpus.end(),
-                                     [&, &name = name](const Gpu& gpu) { return gpu_name(b_, gpu) == name; });
+      const bool there =
+          std::ranges::any_of(b_.gpus, [&, &name = name](const Gpu& gpu) { return gpu_name(b_, gpu) == name; });
       if (other == links || !there) continue;  // a missing one is reported elsewhere
       const double cost = lost_share(links, other);
       add(cost, name, "GPU links that are up", fmt::format("{}", links), fmt::format("{}", other),

@@ -57,7 +57,7 @@ std::vector<const BondLeg*> carrying_legs(const Machine& machine, const Bond& bo
   }
   if (!is_one_leg_mode(bond) || legs.size() < 2) return legs;
   // Of active-backup the active leg counts, not the first that is up.
-  const auto active = std::find_if(legs.begin(), legs.end(), [&](const BondLeg* leg) {
+  const auto active = std::ranges::find_if(legs, [&](const BondLeg* leg) {
     return leg->interface.index < machine.interfaces.size() &&
            machine.interfaces[leg->interface.index].name == bond.active_leg.value_or("");
   });
@@ -140,13 +140,12 @@ class EdgeBuilder {
   }
 
   Edge& add(EdgeKind kind, NodeRef a, NodeRef b) {
-    Edge edge;
+    auto& edge = edges_.emplace_back();
     edge.kind = kind;
     edge.a = a;
     edge.b = b;
     edge.physical = next_physical_++;
-    edges_.push_back(edge);
-    return edges_.back();
+    return edge;
   }
 
   void add_host() {
@@ -307,10 +306,9 @@ namespace {
 std::string_view by_architecture(std::string_view architecture) {
   constexpr std::string_view kNvidia[] = {"sm_60", "sm_70", "sm_80", "sm_90", "sm_100", "sm_103"};
   constexpr std::string_view kAmd[] = {"gfx90a", "gfx942", "gfx950"};
-  if (std::find(std::begin(kNvidia), std::end(kNvidia), architecture) != std::end(kNvidia)) return "NVLink";
-  return std::any_of(std::begin(kAmd), std::end(kAmd), [&](auto name) { return architecture.starts_with(name); })
-             ? "xGMI"
-             : std::string_view{};
+  if (std::ranges::find(kNvidia, architecture) != std::end(kNvidia)) return "NVLink";
+  return std::ranges::any_of(kAmd, [&](auto name) { return architecture.starts_with(name); }) ? "xGMI"
+                                                                                              : std::string_view{};
 }
 
 std::string_view links_of(const Gpu& gpu) {

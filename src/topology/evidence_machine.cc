@@ -53,11 +53,10 @@ void add_bonds_from_links(Machine& machine) {
     bond.interface = Ref<NetInterface>(i);
     for (std::size_t k = 0; k < machine.interfaces.size(); ++k) {
       if (machine.interfaces[k].master.value_or("") != machine.interfaces[i].name) continue;
-      BondLeg leg;
+      auto& leg = bond.legs.emplace_back();
       leg.interface = Ref<NetInterface>(k);
       leg.up = machine.interfaces[k].carrier;
       leg.speed_gbps = machine.interfaces[k].speed_gbps;
-      bond.legs.push_back(std::move(leg));
     }
     if (bond.legs.empty()) continue;
     add_note(machine, NoteKind::unknown, machine.interfaces[i].name,
@@ -68,7 +67,7 @@ void add_bonds_from_links(Machine& machine) {
 
 // Which commands would add what is missing.
 void say_what_is_missing(Machine& machine) {
-  const bool unplaced = std::any_of(machine.gpus.begin(), machine.gpus.end(), [](const Gpu& gpu) { return !gpu.pci; });
+  const bool unplaced = std::ranges::any_of(machine.gpus, [](const Gpu& gpu) { return !gpu.pci; });
   if (unplaced) {
     add_note(machine, NoteKind::unknown, "GPUs",
              "their bus ids are not recorded: paste `nvidia-smi --query-gpu=index,pci.bus_id --format=csv`, or take a "
@@ -226,7 +225,7 @@ std::string read_part(const PartOf& part, const Output& output, Machine& machine
 // What describes the whole machine is one of the sources that may differ.
 void add_base(const Machine& machine, const Evidence& evidence, Contradictions& differ) {
   if (!evidence.described) return;
-  const auto base = std::find_if(evidence.outputs.begin(), evidence.outputs.end(), [](const Output& one) {
+  const auto base = std::ranges::find_if(evidence.outputs, [](const Output& one) {
     return one.state == ReadState::read && one.kind >= Kind::snapshot && one.kind <= Kind::topo_matrix;
   });
   differ.add(machine, 0, base == evidence.outputs.end() ? std::string("sys/") : place_of(*base));
@@ -274,7 +273,7 @@ Status build_machine(const std::string& path, Machine machine, Evidence& evidenc
   for (auto& one : differ.settle(machine)) evidence.others.push_back(std::move(one));
   for (const auto& other : evidence.hosts)
     add_note(machine, NoteKind::remark, other.host, "its outputs are another machine's: left out here");
-  const bool pasted = std::any_of(evidence.outputs.begin(), evidence.outputs.end(), [](const Output& one) {
+  const bool pasted = std::ranges::any_of(evidence.outputs, [](const Output& one) {
     return one.state == ReadState::read && one.kind >= Kind::topo_matrix;
   });
   if (pasted) {

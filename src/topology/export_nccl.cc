@@ -33,15 +33,13 @@ class NcclWriter {
   explicit NcclWriter(const Machine& machine) : machine_(machine) {}
 
   Result<Exported> write() {
-    const bool any =
-        std::any_of(machine_.pci.begin(), machine_.pci.end(), [](const PciDevice& d) { return d.host_bridge.valid(); });
+    const bool any = std::ranges::any_of(machine_.pci, [](const PciDevice& d) { return d.host_bridge.valid(); });
     if (!any) {
       return Status(
           ErrorCode::unsupported,
           "an NCCL topology is a PCI tree, and this machine's is unknown: take a snapshot on the machine itself");
     }
-    amd_ = std::any_of(machine_.gpus.begin(), machine_.gpus.end(),
-                       [](const Gpu& gpu) { return gpu.vendor.value_or("") == "AMD"; });
+    amd_ = std::ranges::any_of(machine_.gpus, [](const Gpu& gpu) { return gpu.vendor.value_or("") == "AMD"; });
     find_devices();
     auto system = document_.append_child("system");
     system.append_attribute("version") = amd_ ? "2" : "1";
@@ -236,8 +234,8 @@ class NcclWriter {
         lose(nic.name, "its rate is unknown: NCCL asks the device");
       }
       const auto& rdma = machine_.rdma[nic.rdma.index];
-      const auto up = std::find_if(rdma.ports.begin(), rdma.ports.end(),
-                                   [](const RdmaPort& port) { return port.state.value_or("ACTIVE") == "ACTIVE"; });
+      const auto up = std::ranges::find_if(
+          rdma.ports, [](const RdmaPort& port) { return port.state.value_or("ACTIVE") == "ACTIVE"; });
       const auto number = up != rdma.ports.end() ? up->number : rdma.ports.empty() ? 1U : rdma.ports.front().number;
       net.append_attribute("port") = std::to_string(number).c_str();
       // NCCL reads a number in hex; by it it tells which NICs are ports of one card. Left out, it asks the device.

@@ -52,9 +52,7 @@ void CpuSet::add(std::uint32_t first, std::uint32_t last) {
       added.last = std::max(added.last, range.last);
     }
   }
-  merged.insert(std::upper_bound(merged.begin(), merged.end(), added.first,
-                                 [](std::uint32_t value, const Range& range) { return value < range.first; }),
-                added);
+  merged.insert(std::ranges::upper_bound(merged, added.first, {}, &Range::first), added);
   ranges_ = std::move(merged);
 }
 
@@ -103,8 +101,7 @@ std::uint32_t CpuSet::count() const {
 }
 
 bool CpuSet::contains(std::uint32_t cpu) const {
-  return std::any_of(ranges_.begin(), ranges_.end(),
-                     [cpu](const Range& range) { return range.first <= cpu && cpu <= range.last; });
+  return std::ranges::any_of(ranges_, [cpu](const Range& range) { return range.first <= cpu && cpu <= range.last; });
 }
 
 bool CpuSet::intersects(const CpuSet& other) const {
@@ -117,9 +114,9 @@ bool CpuSet::intersects(const CpuSet& other) const {
 }
 
 bool CpuSet::includes(const CpuSet& other) const {
-  return std::all_of(other.ranges_.begin(), other.ranges_.end(), [this](const Range& inner) {
-    return std::any_of(ranges_.begin(), ranges_.end(),
-                       [&inner](const Range& outer) { return outer.first <= inner.first && inner.last <= outer.last; });
+  return std::ranges::all_of(other.ranges_, [this](const Range& inner) {
+    return std::ranges::any_of(
+        ranges_, [&inner](const Range& outer) { return outer.first <= inner.first && inner.last <= outer.last; });
   });
 }
 

@@ -111,7 +111,7 @@ Result<std::vector<std::string>> list_directory(const std::string& path, std::si
     names.emplace_back(name);
   }
   if (errno != 0) return from_errno(path, errno);
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 

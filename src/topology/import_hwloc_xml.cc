@@ -156,7 +156,7 @@ class HwlocReader {
     if (!os_index || *os_index > 4095) return file_.error(object, "a NUMANode has no usable os_index");
     if (find_numa(machine_, *os_index))
       return file_.error(object, fmt::format("NUMA node {} appears twice", *os_index));
-    NumaNode node;
+    auto& node = machine_.numa_nodes.emplace_back();
     node.os_index = *os_index;
     node.package = place.package;
     if (!nodes_with_cpus().contains(*os_index)) {
@@ -166,7 +166,6 @@ class HwlocReader {
     }
     if (const auto bytes = text::to_unsigned(attribute(object, "local_memory")))
       node.memory_bytes.set(*bytes, kHwlocXml);
-    machine_.numa_nodes.push_back(std::move(node));
     return {};
   }
 
@@ -270,14 +269,13 @@ class HwlocReader {
     } else if (is_kind(kind, 3, 32)) {
       read_rdma(object, name, place);
     } else if (is_kind(kind, 2, 16)) {
-      NetInterface interface;
+      auto& interface = machine_.interfaces.emplace_back();
       interface.name = name;
       interface.kind = InterfaceKind::physical;
       interface.pci = place.device;
       each_info(object, [&interface](std::string_view key, std::string_view value) {
         if (key == "Address") interface.mac.set(text::quote(value), kHwlocXml);
       });
-      machine_.interfaces.push_back(std::move(interface));
     }
   }
 
@@ -320,12 +318,11 @@ class HwlocReader {
       if (key.ends_with("LID") && lid && *lid <= 0xffff) port.lid.set(static_cast<std::uint32_t>(*lid), kHwlocXml);
     });
     for (auto& [number, port] : ports) rdma.ports.push_back(std::move(port));
-    Nic nic;
+    auto& nic = machine_.nics.emplace_back();
     nic.name = name;
     nic.rdma = Ref<RdmaDevice>(machine_.rdma.size());
     nic.functions.push_back(place.device);
     machine_.rdma.push_back(std::move(rdma));
-    machine_.nics.push_back(std::move(nic));
   }
 
   void read_distances(pugi::xml_node element) {
@@ -389,7 +386,7 @@ class HwlocReader {
         const auto a = ends.find(devices[r].index);
         const auto b = ends.find(devices[c].index);
         if (mbs == 0 || mbs > 100'000'000 || a == ends.end() || b == ends.end()) continue;
-        DeviceLink link;
+        auto& link = machine_.links.emplace_back();
         link.a = a->second;
         link.b = b->second;
         // A link has the rate of its GPU's generation: 50 GB/s of NVLink 5. Where the model is unknown, 20 GB/s (NVLink
@@ -404,7 +401,6 @@ class HwlocReader {
           link.count.set(1, Source::derived);
           link.gbs_per_link.set(static_cast<double>(mbs) / 1000.0, kHwlocXml);
         }
-        machine_.links.push_back(link);
       }
     }
     add_note(
@@ -437,13 +433,11 @@ class HwlocReader {
       next = std::max(next, gpu.ordinal + 1);
     }
     for (const auto& [bus, index] : missing) {
-      Gpu gpu;
+      auto& gpu = machine_.gpus.emplace_back();
       gpu.ordinal = next++;
       gpu.pci = Ref<PciDevice>(static_cast<std::size_t>(index));
-      machine_.gpus.push_back(std::move(gpu));
     }
-    std::stable_sort(machine_.gpus.begin(), machine_.gpus.end(),
-                     [](const Gpu& a, const Gpu& b) { return a.ordinal < b.ordinal; });
+    std::ranges::stable_sort(machine_.gpus, {}, &Gpu::ordinal);
   }
 
   XmlFile file_;

@@ -111,7 +111,7 @@ class MatrixReader {
       // "C", "CP" of a capture that ends within them
       if (i > 0 && i + 1 == words.size() && std::string_view("CPU").starts_with(words[i])) break;
       const auto name = text::quote(words[i]);
-      if (std::find(columns_.begin(), columns_.end(), name) != columns_.end()) {
+      if (std::ranges::find(columns_, name) != columns_.end()) {
         return error(line, fmt::format("column {} appears twice", name));
       }
       columns_.push_back(name);
@@ -133,7 +133,7 @@ class MatrixReader {
     Row row;
     row.line = line;
     row.name = text::quote(words[0]);
-    const bool a_column = std::find(columns_.begin(), columns_.end(), row.name) != columns_.end();
+    const bool a_column = std::ranges::find(columns_, row.name) != columns_.end();
     const bool an_end = numbered(row.name, "GPU") || numbered(row.name, "NIC");
     if (!a_column && !an_end) {
       add_note(machine_, NoteKind::remark, fmt::format("{}:{}", name_, line),
@@ -169,7 +169,7 @@ class MatrixReader {
     machine_.name = std::string(name_.substr(name_.rfind('/') + 1));
     auto names = columns_;
     for (const auto& row : rows_) {
-      if (std::find(names.begin(), names.end(), row.name) == names.end()) names.push_back(row.name);
+      if (std::ranges::find(names, row.name) == names.end()) names.push_back(row.name);
     }
     machine_.matrix.source = kMatrix;
     for (const auto& name : names) machine_.matrix.ends.push_back(make_end(name));
@@ -178,7 +178,7 @@ class MatrixReader {
     std::size_t missing = 0;
     for (std::size_t r = 0; r < n; ++r) {
       machine_.matrix.cells[r * n + r] = {PathKind::self, 0};
-      const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Row& x) { return x.name == names[r]; });
+      const auto row = std::ranges::find(rows_, names[r], &Row::name);
       const auto cells = row == rows_.end() ? 0 : row->cells.size();
       for (std::size_t c = 0; c < cells; ++c) {
         const auto& cell = row->cells[c];
@@ -289,13 +289,12 @@ class MatrixReader {
 
   // Only GPUs beside a Grace CPU have their memory as a NUMA node. GH200, GB200 and GB300 have one rate.
   void add_c2c(Ref<Gpu> gpu, Ref<NumaNode> node) {
-    DeviceLink link;
+    auto& link = machine_.links.emplace_back();
     link.kind = LinkKind::c2c;
     link.a = {NodeKind::gpu, gpu.index};
     link.b = {NodeKind::numa_node, node.index};
     link.count.set(1, Source::derived);
     if (const auto gbs = catalogue_link_gbs(LinkKind::c2c, 0, "GB200")) link.gbs_per_link.set(*gbs, Source::catalogue);
-    machine_.links.push_back(link);
   }
 
   std::string_view content_;

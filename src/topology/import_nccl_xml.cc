@@ -60,8 +60,8 @@ class NcclReader {
                            text::quote(host)));
     }
     join_links();
-    const bool classless = std::none_of(machine_.pci.begin(), machine_.pci.end(),
-                                        [](const PciDevice& device) { return device.class_code.known(); });
+    const bool classless =
+        std::ranges::none_of(machine_.pci, [](const PciDevice& device) { return device.class_code.known(); });
     if (!machine_.pci.empty() && machine_.gpus.empty() && classless) {
       add_note(
           machine_, NoteKind::unknown, "",
@@ -266,13 +266,12 @@ class NcclReader {
     const auto count = text::to_u32(attribute(element, "count"));
     if (numa_.kind == NodeKind::none || !mbs || *mbs <= 0 || *mbs > 1e7 || !count || *count == 0 || *count > 64)
       return skip(element);
-    DeviceLink link;
+    auto& link = machine_.links.emplace_back();
     link.kind = LinkKind::c2c;
     link.a = {NodeKind::gpu, gpu};
     link.b = numa_;
     link.count.set(*count, source_);
     link.gbs_per_link.set(*mbs / 1000.0, source_);
-    machine_.links.push_back(link);
   }
 
   Status read_nic(pugi::xml_node element, Ref<PciDevice> pci, const Fact<std::uint32_t>& numa) {
@@ -308,10 +307,9 @@ class NcclReader {
         RdmaDevice rdma;
         rdma.name = nic.name;
         if (const auto guid = attribute(child, "guid"); !guid.empty()) rdma.node_guid.set(text::quote(guid), source_);
-        RdmaPort port;
+        auto& port = rdma.ports.emplace_back();
         port.number = text::to_u32(attribute(child, "port")).value_or(1);
         port.rate_gbps = rate;
-        rdma.ports.push_back(std::move(port));
         if (const auto most = attribute(child, "maxconn"); !most.empty()) {
           rdma.attributes.push_back({"maxconn", {text::quote(most), source_}});
         }
@@ -389,7 +387,7 @@ class NcclReader {
         }
         continue;
       }
-      DeviceLink link;
+      auto& link = machine_.links.emplace_back();
       link.kind = line.kind;
       link.a = gpu;
       link.b = other->second;
@@ -399,7 +397,6 @@ class NcclReader {
         link.active.set(0, source_);
         if (const auto all = links_of(line.gpu)) link.count.set(all, Source::catalogue);
       }
-      machine_.links.push_back(link);
     }
   }
 

@@ -36,8 +36,7 @@ class Linter {
       add(Severity::notice, "matrix-cut-off", fmt::format("{} GPUs and NICs", ends),
           fmt::format("the matrix shows the first {} of them", kMaxMatrixEnds));
     }
-    std::stable_sort(findings_.begin(), findings_.end(),
-                     [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
+    std::ranges::stable_sort(findings_, {}, &Finding::severity);
     if (findings_.size() > kMaxFindings) {
       left_out_ += findings_.size() - kMaxFindings;
       findings_.resize(kMaxFindings);
@@ -236,8 +235,7 @@ class Linter {
     }
     for (std::uint32_t i = 0; i < machine_.gpus.size(); ++i) {
       const auto& port_list = machine_.gpus[i].nvlinks;
-      const auto down =
-          std::count_if(port_list.begin(), port_list.end(), [](const NvLinkPort& p) { return p.active && !*p.active; });
+      const auto down = std::ranges::count_if(port_list, [](const NvLinkPort& p) { return p.active && !*p.active; });
       if (down > 0) {
         add(Severity::warning, "nvlink-down", gpu_name(machine_, machine_.gpus[i]),
             fmt::format("{} of {} NVLinks are down", down, port_list.size()));
@@ -250,8 +248,7 @@ class Linter {
         if (end.kind == NodeKind::gpu) sums[end.index] += link.count.value_or(0);
       }
     }
-    const auto most =
-        std::max_element(sums.begin(), sums.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most = std::ranges::max_element(sums, [](const auto& a, const auto& b) { return a.second < b.second; });
     for (const auto& [gpu, sum] : sums) {
       if (sum < most->second && most->second - sum > most->second / 8) {
         add(Severity::warning, "nvlink-uneven", gpu_name(machine_, machine_.gpus[gpu]),
@@ -276,7 +273,7 @@ class Linter {
     too_many(machine_.gpus.size(), "GPUs");
     too_many(rails, "NICs");
     too_many(machine_.numa_nodes.size(), "NUMA nodes");
-    const auto switches = std::count_if(machine_.pci.begin(), machine_.pci.end(), [](const PciDevice& device) {
+    const auto switches = std::ranges::count_if(machine_.pci, [](const PciDevice& device) {
       return device.kind == PciKind::pci_switch || device.kind == PciKind::switch_upstream;
     });
     too_many(static_cast<std::size_t>(switches), "PCIe switches");
@@ -285,8 +282,7 @@ class Linter {
   void check_near_nics() {
     const auto matrix = path_matrix(machine_);
     const auto n = matrix.ends.size();
-    const bool any_nic =
-        std::any_of(matrix.ends.begin(), matrix.ends.end(), [](NodeRef end) { return end.kind == NodeKind::nic; });
+    const bool any_nic = std::ranges::any_of(matrix.ends, [](NodeRef end) { return end.kind == NodeKind::nic; });
     if (!any_nic) return;
     for (std::size_t r = 0; r < n; ++r) {
       if (matrix.ends[r].kind != NodeKind::gpu) continue;

@@ -119,8 +119,8 @@ void check_siblings(const Machine& machine, std::vector<Finding>& findings) {
   }
   for (const auto& [bridge, by_node] : nodes) {
     if (by_node.size() < 2 || machine.host_bridges[bridge].folded) continue;
-    const auto most = std::max_element(by_node.begin(), by_node.end(),
-                                       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    const auto most = std::ranges::max_element(
+        by_node, [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
     for (const auto& [node, devices] : by_node) {
       if (node == most->first) continue;
       findings.push_back({Severity::warning, "numa-unlike-siblings", name(machine, devices.front()),
@@ -186,9 +186,9 @@ void check_masks(const Machine& file, const Machine& machine, std::vector<Findin
     }
     const auto& own = machine.numa_nodes[here.index].cpus;
     if (!node.cpus || !own || *node.cpus == *own) continue;
-    const auto other =
-        std::find_if(machine.numa_nodes.begin(), machine.numa_nodes.end(),
-                     [&node](const NumaNode& candidate) { return candidate.cpus && *candidate.cpus == *node.cpus; });
+    const auto other = std::ranges::find_if(machine.numa_nodes, [&node](const NumaNode& candidate) {
+      return candidate.cpus && *candidate.cpus == *node.cpus;
+    });
     const auto swapped = other != machine.numa_nodes.end()
                              ? fmt::format("; these are the CPUs of node {}: swapped", other->os_index)
                              : std::string();

@@ -55,14 +55,13 @@ void read_packages(hwloc_topology_t topology, Machine& machine) {
 void read_nodes(hwloc_topology_t topology, Machine& machine) {
   for (hwloc_obj_t object = nullptr;
        (object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, object)) != nullptr;) {
-    NumaNode node;
+    auto& node = machine.numa_nodes.emplace_back();
     node.os_index = object->os_index;
     node.cpus.set(to_cpu_set(object->cpuset), kHwloc);
     if (object->attr->numanode.local_memory > 0) node.memory_bytes.set(object->attr->numanode.local_memory, kHwloc);
     for (std::size_t i = 0; i < machine.packages.size(); ++i) {
       if (!node.cpus->empty() && machine.packages[i].cpus->includes(*node.cpus)) node.package = Ref<Package>(i);
     }
-    machine.numa_nodes.push_back(std::move(node));
   }
 }
 
@@ -103,12 +102,11 @@ class IoReader {
  private:
   Ref<PciDevice> add(hwloc_obj_t object, Ref<HostBridge> root, Ref<PciDevice> parent) {
     const auto& pci = object->attr->pcidev;
-    PciDevice device;
+    auto& device = machine_.pci.emplace_back();
     device.bus_id = {pci.domain, pci.bus, pci.dev, pci.func};
     device.kind = object->type == HWLOC_OBJ_BRIDGE ? PciKind::bridge : PciKind::endpoint;
     device.parent = parent;
     device.host_bridge = root;
-    machine_.pci.push_back(std::move(device));
     return Ref<PciDevice>(machine_.pci.size() - 1);
   }
 

@@ -246,7 +246,7 @@ class NvmlReader {
     for (unsigned i = 0; i < kMaxNvLinks; ++i) {
       int active = 0;
       if (link_state_(device, i, &active) != kSuccess) continue;  // no such link
-      NvLinkPort port;
+      auto& port = gpu.nvlinks.emplace_back();
       port.index = i;
       port.active.set(active != 0, Source::nvml);
       unsigned version = 0;
@@ -264,7 +264,6 @@ class NvmlReader {
         // A fabric that hides its switches returns nothing.
         if (!(bus == BusId{}) && remote.domain != 0xffffffff) port.remote.set(bus, Source::nvml);
       }
-      gpu.nvlinks.push_back(std::move(port));
     }
   }
 

@@ -23,8 +23,8 @@ bool is_tree(const std::string& path) {
       is_directory(path + "/bus/pci/devices"))
     return true;
   const auto names = list_directory(path, kMaxFiles);
-  return names && std::any_of(names->begin(), names->end(),
-                              [&path](const auto& name) { return is_directory(path + "/" + name + "/ports/1"); });
+  return names && std::ranges::any_of(
+                      *names, [&path](const auto& name) { return is_directory(path + "/" + name + "/ports/1"); });
 }
 
 // "8 GPUs, 4 NICs"
@@ -42,13 +42,12 @@ std::string parts_of(const Machine& machine) {
 Result<Machine> read_tree(const std::string& path, Evidence& evidence) {
   auto machine = read_sysfs_tree(path);
   if (!machine) return machine;
-  TextRead read{"sys/", "captured /sys", ReadState::read, parts_of(*machine)};
+  auto& read = evidence.others.emplace_back(TextRead{"sys/", "captured /sys", ReadState::read, parts_of(*machine)});
   if (machine->pci.empty()) {
     read.state = machine->rdma.empty() ? ReadState::failed : ReadState::read;
     read.gave += read.gave.empty() ? "" : "; ";
     read.gave += "bus/pci/devices is not in it or empty, so no GPU or NIC has a place";
   }
-  evidence.others.push_back(std::move(read));
   return machine;
 }
 
@@ -61,7 +60,7 @@ Status read_folder(const std::string& path, bool tree, Evidence& evidence) {
   for (const auto& name : *names) {
     const auto file = path + "/" + name;
     if (is_directory(file)) {
-      const bool known = std::find(std::begin(kOfTrees), std::end(kOfTrees), name) != std::end(kOfTrees);
+      const bool known = std::ranges::find(kOfTrees, name) != std::end(kOfTrees);
       if (!tree || (!known && is_directory(path + "/sys")))
         evidence.others.push_back({name + "/", "a folder", ReadState::not_used, "only files of one folder are read"});
       continue;
@@ -85,7 +84,7 @@ void part_hosts(const std::string& path, Evidence& evidence) {
   for (const auto& output : evidence.outputs) {
     const auto host = host_of(output);
     if (host.empty() || output.kind == OutputKind::unknown) continue;
-    const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const auto& one) { return one.first == host; });
+    const auto known = std::ranges::find_if(hosts, [&](const auto& one) { return one.first == host; });
     if (known != hosts.end()) {
       ++known->second;
     } else if (hosts.size() < kMaxHosts) {
@@ -101,8 +100,7 @@ void part_hosts(const std::string& path, Evidence& evidence) {
     std::erase_if(evidence.outputs, [&](const Output& one) { return left_out.contains(host_of(one)); });
   }
   if (hosts.size() < 2) return;
-  const auto most =
-      std::max_element(hosts.begin(), hosts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = std::ranges::max_element(hosts, [](const auto& a, const auto& b) { return a.second < b.second; });
   evidence.host = most->first;
   std::string names;
   std::vector<Output> kept;

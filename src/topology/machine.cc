@@ -11,14 +11,13 @@ namespace fairway::topology {
 
 void add_note(Machine& machine, NoteKind kind, std::string subject, std::string text) {
   Note note{kind, std::move(subject), std::move(text)};
-  if (std::find(machine.notes.begin(), machine.notes.end(), note) != machine.notes.end()) return;
+  if (std::ranges::find(machine.notes, note) != machine.notes.end()) return;
   if (machine.notes.size() < kMaxNotes - 1 || kind == NoteKind::left_out) {
     machine.notes.push_back(std::move(note));
     return;
   }
   Note rest{NoteKind::remark, "", fmt::format("more notes than {} were left out", kMaxNotes)};
-  if (std::find(machine.notes.begin(), machine.notes.end(), rest) == machine.notes.end())
-    machine.notes.push_back(std::move(rest));
+  if (std::ranges::find(machine.notes, rest) == machine.notes.end()) machine.notes.push_back(std::move(rest));
 }
 
 void leave_out(Machine& machine, const LimitOf& limit) {
@@ -29,9 +28,8 @@ void leave_out(Machine& machine, const LimitOf& limit) {
 void sort_pci(Machine& machine) {
   std::vector<std::uint32_t> order(machine.pci.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&machine](std::uint32_t a, std::uint32_t b) {
-    return machine.pci[a].bus_id < machine.pci[b].bus_id;
-  });
+  std::ranges::stable_sort(
+      order, [&machine](std::uint32_t a, std::uint32_t b) { return machine.pci[a].bus_id < machine.pci[b].bus_id; });
   std::vector<std::uint32_t> place(order.size());
   std::vector<PciDevice> sorted;
   sorted.reserve(order.size());

@@ -142,7 +142,7 @@ bool is_silent_command(std::string_view command) {
   const auto all = text::words(command);
   constexpr std::string_view kSilent[] = {"cd",  "export",   "source", "module", "sudo",
                                           "ssh", "modprobe", "exit",   "logout", "clear"};
-  return all.empty() || std::find(std::begin(kSilent), std::end(kSilent), all[0]) != std::end(kSilent);
+  return all.empty() || std::ranges::find(kSilent, all[0]) != std::end(kSilent);
 }
 
 namespace {
@@ -230,8 +230,7 @@ OutputKind kind_of_command(std::string_view command) {
   if (has("/proc/sys/") || has("sysctl")) return OutputKind::sysctl;
   // "cat 0000:81:00.0/current_link_width" below /sys/bus/pci/devices
   const auto all = text::words(command);
-  if (std::any_of(all.begin(), all.end(), [](auto word) { return is_sysfs_path(word); }))
-    return OutputKind::sysfs_files;
+  if (std::ranges::any_of(all, [](auto word) { return is_sysfs_path(word); })) return OutputKind::sysfs_files;
   if (has("/sys/") && (has("/infiniband/") || has("/net/") || has("/pci/devices/") || has("/devices/pci")))
     return OutputKind::sysfs_files;
   if (has("ibv_devinfo -l") || has("ibv_devinfo --list") || has("ibstat -l") || has("ibstat --list_of_cas"))
@@ -290,7 +289,7 @@ std::vector<std::string> shell_words(std::string_view line) {
 // "NCCL_IB_HCA"
 bool is_name(std::string_view word) {
   if (!word.starts_with("NCCL_") && !word.starts_with("UCX_") && !word.starts_with("FI_")) return false;
-  return word.size() > 4 && std::all_of(word.begin(), word.end(), [](char c) {
+  return word.size() > 4 && std::ranges::all_of(word, [](char c) {
            return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
          });
 }
@@ -352,7 +351,7 @@ bool starts_a_job(std::string_view words) {
       "python",  "python3", "bash",          "sh",         "sudo",      "env",        "numactl", "taskset",
       "timeout", "nsys",    "deepspeed",     "accelerate", "vllm",      "ray",        "prun",    "aprun",
       "jsrun",   "nohup",   "exec",          "sglang",     "apptainer", "singularity"};
-  if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames)) return true;
+  if (std::ranges::find(kNames, name) != std::end(kNames)) return true;
   return word.starts_with("./") || word.starts_with('/') || word.starts_with("../") || name.ends_with("_perf") ||
          name.ends_with(".sh") || name.ends_with(".py") || name.ends_with("_perftest") || name.starts_with("ib_");
 }

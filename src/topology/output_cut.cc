@@ -21,7 +21,7 @@ constexpr std::size_t kMaxOutputs = 4096;
 // Of GPUs' tables: nvidia-smi's path classes, its words on peer access, or others'.
 bool is_gpu_heading(std::string_view line) {
   const auto parts = text::words(line);
-  const auto at = std::find(parts.begin(), parts.end(), "GPU0");
+  const auto at = std::ranges::find(parts, "GPU0");
   if (at == parts.end()) return false;
   const auto next = at + 1;
   return next != parts.end() &&
@@ -38,7 +38,7 @@ Kind kind_of_gpu_table(const std::vector<std::string_view>& lines, std::size_t h
     if (cells.empty() || !cells[0].starts_with("GPU")) continue;
     for (std::size_t c = 1; c < cells.size() && c < 64; ++c) {
       constexpr std::string_view kPeers[] = {"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"};
-      if (std::find(std::begin(kPeers), std::end(kPeers), cells[c]) != std::end(kPeers)) return Kind::topo_peers;
+      if (std::ranges::find(kPeers, cells[c]) != std::end(kPeers)) return Kind::topo_peers;
       if (cells[c] == "MX") return Kind::mx_smi;
     }
     if (cells.size() > 1 && PathClass::parse(cells[1])) return Kind::topo_matrix;
@@ -48,7 +48,7 @@ Kind kind_of_gpu_table(const std::vector<std::string_view>& lines, std::size_t h
 
 bool is_noise(std::string_view line) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
-  if (std::none_of(line.begin(), line.end(), letter)) return true;
+  if (std::ranges::none_of(line, letter)) return true;
   // "Tue Mar  3 10:15:22 2026" above nvidia-smi's table; "/sys/class/net:" and "total 0" of ls
   const auto parts = text::words(line);
   if ((parts.size() == 2 && parts[0] == "total") || (line.starts_with("/sys/") && line.ends_with(":"))) return true;
@@ -408,8 +408,7 @@ class Cutter {
 
   [[nodiscard]] bool has_failed(std::size_t output, Kind kind) const {
     const auto all = text::lines(outputs_[output].text);
-    return std::any_of(all.begin(), all.end(),
-                       [kind](auto line) { return !line.empty() && is_failure_beside(kind, line); });
+    return std::ranges::any_of(all, [kind](auto line) { return !line.empty() && is_failure_beside(kind, line); });
   }
 
   std::vector<Output> finish() {
@@ -451,8 +450,7 @@ class Cutter {
     if (remark.numbers.empty() || output.numbers.empty() || remark.numbers.back() + 1 != output.numbers.front())
       return false;
     const auto lines = text::lines(remark.text);
-    return std::all_of(lines.begin(), lines.end(),
-                       [](auto line) { return line.starts_with('#') || text::trim(line).empty(); });
+    return std::ranges::all_of(lines, [](auto line) { return line.starts_with('#') || text::trim(line).empty(); });
   }
 
   // By its command, as a document, or as a failure; false: it is nothing.

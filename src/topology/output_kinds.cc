@@ -95,8 +95,7 @@ constexpr NameTable<ReadState, 7> kReadStates{{{ReadState::read, "read"},
 }  // namespace
 
 std::string_view to_string(OutputKind kind) {
-  const auto found =
-      std::find_if(kOutputKinds.begin(), kOutputKinds.end(), [kind](const auto& one) { return one.first == kind; });
+  const auto found = std::ranges::find_if(kOutputKinds, [&](const auto& one) { return one.first == kind; });
   return found == kOutputKinds.end() ? std::string_view("unknown") : found->second;
 }
 
@@ -125,7 +124,7 @@ bool is_of_matrix(std::string_view line) {
   if (parts.size() > 1 && PathClass::parse(parts[1])) return true;
   // "SYS  = Connection traversing ..."
   const auto is_name = [](char c) { return (c >= 'A' && c <= 'Z') || c == '#'; };
-  if (parts.size() > 1 && parts[1] == "=" && std::all_of(parts[0].begin(), parts[0].end(), is_name)) return true;
+  if (parts.size() > 1 && parts[1] == "=" && std::ranges::all_of(parts[0], is_name)) return true;
   return is_failure(line);
 }
 

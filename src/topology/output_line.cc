@@ -50,7 +50,7 @@ bool is_kernel_line(std::string_view line) {
     if (is_digit(inside.front())) {
       const auto dot = inside.find('.');
       return dot != inside.npos && dot + 1 < inside.size() &&
-             std::all_of(inside.begin(), inside.end(), [](char c) { return is_digit(c) || c == '.'; });
+             std::ranges::all_of(inside, [](char c) { return is_digit(c) || c == '.'; });
     }
     const auto parts = text::words(inside);
     return parts.size() == 5 && parts[3].size() == 8 && parts[3][2] == ':';
@@ -67,7 +67,7 @@ bool is_nccl_line(std::string_view line) {
 bool is_interface_state(std::string_view word) {
   constexpr std::string_view kLinkStates[] = {"UP",         "DOWN",   "UNKNOWN", "DORMANT", "LOWERLAYERDOWN",
                                               "NOTPRESENT", "TESTING"};
-  return std::find(std::begin(kLinkStates), std::end(kLinkStates), word) != std::end(kLinkStates);
+  return std::ranges::find(kLinkStates, word) != std::end(kLinkStates);
 }
 
 // "0000:2c:00.0 Ethernet controller: ...", without the domain, or "2c:00.0 0200: 15b3:1021".
@@ -104,7 +104,7 @@ bool is_sysctl_line(std::string_view line) {
   const auto equals = line.find('=');
   if (equals == line.npos || equals < 4) return false;
   const auto name = text::trim(line.substr(0, equals));
-  return has(name, ".") && std::all_of(name.begin(), name.end(), [](char c) {
+  return has(name, ".") && std::ranges::all_of(name, [](char c) {
            return is_lower(c) || is_digit(c) || c == '_' || c == '.' || c == '-';
          });
 }
@@ -112,8 +112,8 @@ bool is_sysctl_line(std::string_view line) {
 // The folders of /proc/sys.
 bool is_kernel_setting(std::string_view line) {
   constexpr std::string_view kFolders[] = {"kernel.", "vm.", "net.", "fs.", "dev.", "user."};
-  return is_sysctl_line(line) && std::any_of(std::begin(kFolders), std::end(kFolders),
-                                             [line](std::string_view folder) { return line.starts_with(folder); });
+  return is_sysctl_line(line) &&
+         std::ranges::any_of(kFolders, [line](std::string_view folder) { return line.starts_with(folder); });
 }
 
 // "NCCL_DEBUG=INFO", "export UCX_TLS=tcp", "NCCL_NET=IB ./all_reduce_perf"; no sentence that begins so.
@@ -124,7 +124,7 @@ bool is_variable_of(std::string_view line, bool any) {
   const auto equals = line.find('=');
   if (equals == line.npos || equals < 2) return false;
   const auto name = line.substr(0, equals);
-  const bool is_name = is_upper(name.front()) && std::all_of(name.begin(), name.end(), [](char c) {
+  const bool is_name = is_upper(name.front()) && std::ranges::all_of(name, [](char c) {
                          return is_upper(c) || is_lower(c) || is_digit(c) || c == '_';
                        });
   if (!is_name) return false;
@@ -145,9 +145,8 @@ bool is_cmdline(std::string_view line) {
   if (line.starts_with("BOOT_IMAGE=") || line.starts_with("root=")) return true;
   if (!has(line, "iommu=") && !has(line, " root=")) return false;
   const auto parts = text::words(line);
-  return std::all_of(parts.begin(), parts.end(), [](std::string_view word) {
-    return is_lower(word.front()) && word.find_first_of("|:;`$") == word.npos;
-  });
+  return std::ranges::all_of(
+      parts, [](std::string_view word) { return is_lower(word.front()) && word.find_first_of("|:;`$") == word.npos; });
 }
 
 // "nvidia_peermem  16384  0" of a list without its heading.
@@ -155,7 +154,7 @@ bool is_module_line(std::string_view line) {
   constexpr std::string_view kModules[] = {"nvidia",  "nvidia_peermem", "nvidia_uvm", "nv_peer_mem",
                                            "ib_core", "ib_uverbs",      "mlx5_core",  "mlx5_ib",
                                            "gdrdrv",  "rdma_cm",        "amdgpu",     "efa"};
-  if (std::find(std::begin(kModules), std::end(kModules), first_word(line)) == std::end(kModules)) return false;
+  if (std::ranges::find(kModules, first_word(line)) == std::end(kModules)) return false;
   const auto parts = text::words(line);
   return (parts.size() == 3 || parts.size() == 4) && text::to_unsigned(parts[1]) && text::to_u32(parts[2]);
 }
@@ -175,7 +174,7 @@ bool is_ucx_line(std::string_view line) {
   if (at == line.npos || line.front() != '[') return false;
   const auto level = first_word(line.substr(at + 6));
   constexpr std::string_view kLevels[] = {"FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE", "REQ", "DATA"};
-  return std::find(std::begin(kLevels), std::end(kLevels), level) != std::end(kLevels);
+  return std::ranges::find(kLevels, level) != std::end(kLevels);
 }
 
 // "index, name, bus_id" of `hl-smi -Q`; nvidia-smi's are pci.bus_id and gpu_bus_id.
@@ -183,7 +182,7 @@ bool is_hl_query(std::string_view line) {
   if (!has(line, "bus_id") || !has(line, ",")) return false;
   const auto cells = text::split(line, ',');
   const auto named = [&](std::string_view name) {
-    return std::any_of(cells.begin(), cells.end(), [&](auto cell) { return text::trim(cell) == name; });
+    return std::ranges::any_of(cells, [&](auto cell) { return text::trim(cell) == name; });
   };
   return named("bus_id") && (named("index") || named("module_id") || named("name") || named("uuid"));
 }
@@ -403,8 +402,7 @@ OutputKind weak_kind_of_line(std::string_view line) {
   if (is_variable_of(trimmed, true)) return OutputKind::environment;
   if (is_driver_counter(trimmed)) return OutputKind::ethtool_statistics;
   if (is_df_row(trimmed)) return OutputKind::disk_free;
-  if (std::count(trimmed.begin(), trimmed.end(), ',') > 1 && (has(trimmed, "gbps") || has(trimmed, "gbs")))
-    return OutputKind::rows;
+  if (std::ranges::count(trimmed, ',') > 1 && (has(trimmed, "gbps") || has(trimmed, "gbs"))) return OutputKind::rows;
   return OutputKind::unknown;
 }
 
@@ -458,7 +456,7 @@ bool is_failure(std::string_view line) {
                                          "Error: No device",
                                          "Error 802: system not yet initialized",
                                          "iperf3: error"};
-  return std::any_of(std::begin(kWords), std::end(kWords), [line](auto one) { return has(line, one); });
+  return std::ranges::any_of(kWords, [line](auto one) { return has(line, one); });
 }
 
 }  // namespace fairway::topology

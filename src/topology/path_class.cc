@@ -83,7 +83,7 @@ PathClass pci_class(const Machine& machine, NodeRef a, NodeRef b) {
   const auto chain_a = chain_of(machine, pci_a);
   const auto chain_b = chain_of(machine, pci_b);
   for (std::size_t i = 0; i < chain_a.size(); ++i) {
-    const auto meet = std::find(chain_b.begin(), chain_b.end(), chain_a[i]);
+    const auto meet = std::ranges::find(chain_b, chain_a[i]);
     if (meet == chain_b.end()) continue;
     // Whole switches crossed, the one where the two meet included.
     int switches = is_switch(machine.pci[chain_a[i]]) ? 1 : 0;
@@ -107,8 +107,8 @@ PathClass from_tree(const Machine& machine, const LinkTable& links, NodeRef a, N
 
 PathClass recorded(const Machine& machine, NodeRef a, NodeRef b) {
   const auto& ends = machine.matrix.ends;
-  const auto row = std::find(ends.begin(), ends.end(), a);
-  const auto column = std::find(ends.begin(), ends.end(), b);
+  const auto row = std::ranges::find(ends, a);
+  const auto column = std::ranges::find(ends, b);
   if (row == ends.end() || column == ends.end()) return {};
   const auto r = static_cast<std::size_t>(row - ends.begin());
   const auto c = static_cast<std::size_t>(column - ends.begin());
@@ -176,14 +176,14 @@ Fact<PathClass> path_class(const Machine& machine, NodeRef a, NodeRef b) {
 std::vector<NodeRef> matrix_ends(const Machine& machine) {
   std::vector<NodeRef> out;
   for (std::uint32_t i = 0; i < machine.gpus.size(); ++i) out.push_back({NodeKind::gpu, i});
-  const bool any_rdma = std::any_of(machine.nics.begin(), machine.nics.end(), [&machine](const Nic& nic) {
+  const bool any_rdma = std::ranges::any_of(machine.nics, [&machine](const Nic& nic) {
     return nic.rdma && !machine.rdma[nic.rdma.index].software.value_or(false);
   });
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     const auto& nic = machine.nics[i];
     const bool hardware = nic.rdma && !machine.rdma[nic.rdma.index].software.value_or(false);
     const auto& ends = machine.matrix.ends;
-    const bool in_capture = std::find(ends.begin(), ends.end(), NodeRef{NodeKind::nic, i}) != ends.end();
+    const bool in_capture = std::ranges::find(ends, NodeRef{NodeKind::nic, i}) != ends.end();
     if (hardware || in_capture || (!any_rdma && !nic.rdma)) out.push_back({NodeKind::nic, i});
   }
   return out;
@@ -202,7 +202,7 @@ PathMatrix path_matrix(const Machine& machine) {
   for (const auto end : matrix.ends) {
     const auto& written = machine.matrix.ends;
     placed.push_back(end.kind == NodeKind::gpu || pci_of(machine, end) ||
-                     std::find(written.begin(), written.end(), end) != written.end());
+                     std::ranges::find(written, end) != written.end());
   }
   matrix.cells.resize(matrix.ends.size() * matrix.ends.size());
   for (std::size_t r = 0; r < matrix.ends.size(); ++r) {

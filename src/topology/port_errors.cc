@@ -67,8 +67,7 @@ constexpr std::array kWords{
 }  // namespace
 
 std::string_view meaning_of_counter(std::string_view counter) {
-  const auto* const at =
-      std::find_if(kWords.begin(), kWords.end(), [&](const Words& words) { return words.name == counter; });
+  const auto* const at = std::ranges::find(kWords, counter, &Words::name);
   return at != kWords.end() ? at->meaning : std::string_view();
 }
 
@@ -76,8 +75,7 @@ bool tells_of_an_error(std::string_view counter) {
   if (!meaning_of_counter(counter).empty()) return true;
   const std::string name = text::lower(counter);
   constexpr std::string_view kParts[] = {"err", "retr", "drop", "discard", "timeout", "cnp", "out_of", "nak"};
-  return std::any_of(std::begin(kParts), std::end(kParts),
-                     [&](std::string_view part) { return name.find(part) != name.npos; });
+  return std::ranges::any_of(kParts, [&](std::string_view part) { return name.find(part) != name.npos; });
 }
 
 std::vector<PortError> port_errors(const Machine& machine) {

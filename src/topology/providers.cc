@@ -73,9 +73,8 @@ ProviderRow row_of(const fi_info& info) {
   row.key_bytes = info.domain_attr->mr_key_size;
   row.endpoints = info.domain_attr->ep_cnt;
   if (info.nic != nullptr && info.nic->link_attr != nullptr) row.bits_per_second = info.nic->link_attr->speed;
-  row.usual =
-      std::find(sys::kNicProviders.begin(), sys::kNicProviders.end(), row.provider) != sys::kNicProviders.end() &&
-      row.endpoint == "RDM" && (info.fabric_attr->name == nullptr || info.fabric_attr->name != sys::kEfaDirect);
+  row.usual = std::ranges::find(sys::kNicProviders, row.provider) != sys::kNicProviders.end() &&
+              row.endpoint == "RDM" && (info.fabric_attr->name == nullptr || info.fabric_attr->name != sys::kEfaDirect);
   return row;
 }
 
@@ -93,11 +92,10 @@ std::vector<ProviderRow> provider_rows(const fi_info* answers) {
   std::vector<ProviderRow> rows;
   for (const fi_info* info = answers; info != nullptr; info = info->next) {
     ProviderRow row = row_of(*info);
-    auto known = std::find_if(rows.begin(), rows.end(), [&](const ProviderRow& each) { return alike(each, row); });
+    auto known = std::ranges::find_if(rows, [&](const ProviderRow& each) { return alike(each, row); });
     if (known == rows.end()) known = rows.insert(rows.end(), std::move(row));
     const std::string domain = info->domain_attr->name == nullptr ? "" : info->domain_attr->name;
-    if (std::find(known->domains.begin(), known->domains.end(), domain) == known->domains.end())
-      known->domains.push_back(domain);
+    if (std::ranges::find(known->domains, domain) == known->domains.end()) known->domains.push_back(domain);
   }
   return rows;
 }

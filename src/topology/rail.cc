@@ -37,7 +37,7 @@ std::string management_reason(const Machine& machine, const Nic& nic) {
   if (own.vendor_id.value_or(0) != kVendorMellanox) return {};
   // The fabric manager's start script looks for this word too.
   if (own.purpose.value_or("") == "SW_MNG") return "no rail: its product data says SW_MNG: it manages NVLink";
-  const bool efa = std::any_of(machine.pci.begin(), machine.pci.end(), [](const PciDevice& device) {
+  const bool efa = std::ranges::any_of(machine.pci, [](const PciDevice& device) {
     return device.vendor_id.value_or(0) == kVendorAmazon && is_rdma_function(device);
   });
   if (efa) return "no rail: a ConnectX beside EFA: it manages NVLink, and EFA carries the traffic";
@@ -49,7 +49,7 @@ std::string management_reason(const Machine& machine, const Nic& nic) {
     return Ref<PciDevice>{};
   };
   const auto above = upper_switch(own.parent);
-  const bool beside_gpu = above && std::any_of(machine.gpus.begin(), machine.gpus.end(), [&](const Gpu& gpu) {
+  const bool beside_gpu = above && std::ranges::any_of(machine.gpus, [&](const Gpu& gpu) {
                             return gpu.pci && upper_switch(machine.pci[gpu.pci.index].parent) == above;
                           });
   for (const auto& nv_switch : machine.nv_switches) {
@@ -67,7 +67,7 @@ bool is_tcpx(const Machine& machine, Ref<PciDevice> function) {
   if (own.vendor_id.value_or(0) != kVendorGoogle) return false;
   std::set<std::uint32_t> above;
   for (auto at = own.parent; at && above.insert(at.index).second;) at = machine.pci[at.index].parent;
-  return std::any_of(machine.gpus.begin(), machine.gpus.end(), [&](const Gpu& gpu) {
+  return std::ranges::any_of(machine.gpus, [&](const Gpu& gpu) {
     std::size_t depth = 0;
     for (auto at = gpu.pci; at && depth++ <= kMaxPciDepth; at = machine.pci[at.index].parent) {
       if (above.contains(at.index)) return true;
@@ -89,8 +89,8 @@ RailVerdict judge_rdma(const Machine& machine, std::uint32_t index, Ref<Nic> nic
                                  below ? " over " + *below : std::string());
     return verdict;
   }
-  const auto up = std::find_if(device.ports.begin(), device.ports.end(),
-                               [](const RdmaPort& port) { return port.state.value_or("ACTIVE") == "ACTIVE"; });
+  const auto up = std::ranges::find_if(device.ports,
+                                       [](const RdmaPort& port) { return port.state.value_or("ACTIVE") == "ACTIVE"; });
   if (!device.ports.empty() && up == device.ports.end()) {
     verdict.reason = fmt::format("no rail: its port is {}", *device.ports.front().state);
     return verdict;
@@ -129,8 +129,7 @@ RailVerdict judge_rdma(const Machine& machine, std::uint32_t index, Ref<Nic> nic
 bool owns(const Machine& machine, const Nic& nic, std::uint32_t interface) {
   if (!nic.rdma || machine.rdma[nic.rdma.index].software.value_or(false)) return false;
   return (nic.bond && machine.bonds[nic.bond.index].interface.index == interface) ||
-         std::find(nic.interfaces.begin(), nic.interfaces.end(), Ref<NetInterface>(std::size_t{interface})) !=
-             nic.interfaces.end();
+         std::ranges::find(nic.interfaces, Ref<NetInterface>(std::size_t{interface})) != nic.interfaces.end();
 }
 Ref<Nic> owner_of(const Machine& machine, std::uint32_t interface) {
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
@@ -261,7 +260,7 @@ void take_least(Fact<double>& least, const Fact<double>& gbs) {
 void take_pcie(const Machine& machine, Ref<PciDevice> device, const std::vector<std::uint32_t>& stop,
                Fact<double>& least) {
   for (std::size_t depth = 0; device && depth <= kMaxPciDepth; ++depth) {
-    if (std::find(stop.begin(), stop.end(), device.index) != stop.end()) return;
+    if (std::ranges::find(stop, device.index) != stop.end()) return;
     take_least(least, believed_gbs(machine, machine.pci[device.index]));
     device = machine.pci[device.index].parent;
   }
@@ -315,7 +314,7 @@ void finish(const Machine& machine, NicChoice& choice, Ref<PciDevice> other, con
 }
 
 void sort_choices(const Machine& machine, std::vector<NicChoice>& choices) {
-  std::stable_sort(choices.begin(), choices.end(), [&machine](const NicChoice& a, const NicChoice& b) {
+  std::ranges::stable_sort(choices, [&machine](const NicChoice& a, const NicChoice& b) {
     const auto key = [](const NicChoice& c) { return std::tuple(!c.rail, c.path.kind, -c.gbs.value_or(0)); };
     if (key(a) != key(b)) return key(a) < key(b);
     return text::natural_less(machine.nics[a.nic.index].name, machine.nics[b.nic.index].name);
@@ -327,12 +326,11 @@ void sort_choices(const Machine& machine, std::vector<NicChoice>& choices) {
 std::vector<NicChoice> nics_for_gpu(const Machine& machine, Ref<Gpu> gpu) {
   std::vector<NicChoice> choices;
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
-    NicChoice choice;
+    auto& choice = choices.emplace_back();
     choice.nic = Ref<Nic>(i);
     choice.path =
         path_class(machine, {NodeKind::gpu, gpu.index}, {NodeKind::nic, choice.nic.index}).value_or(PathClass{});
     finish(machine, choice, machine.gpus[gpu.index].pci, numa_of(machine, {NodeKind::gpu, gpu.index}));
-    choices.push_back(std::move(choice));
   }
   sort_choices(machine, choices);
   return choices;
@@ -341,13 +339,12 @@ std::vector<NicChoice> nics_for_gpu(const Machine& machine, Ref<Gpu> gpu) {
 std::vector<NicChoice> nics_for_numa(const Machine& machine, std::uint32_t numa_os_index) {
   std::vector<NicChoice> choices;
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
-    NicChoice choice;
+    auto& choice = choices.emplace_back();
     choice.nic = Ref<Nic>(i);
     const auto numa = numa_of(machine, {NodeKind::nic, choice.nic.index});
     if (numa) choice.path = {*numa == numa_os_index ? PathKind::phb : PathKind::sys, 0};
     if (!numa && machine.numa_nodes.size() == 1) choice.path = {PathKind::phb, 0};
     finish(machine, choice, {}, {numa_os_index, Source::derived});
-    choices.push_back(std::move(choice));
   }
   sort_choices(machine, choices);
   return choices;

@@ -158,7 +158,7 @@ constexpr std::string_view kFabricFormat = "fairway-fabric";
 bool is_format(const Json& json, std::string_view format) {
   if (!json.is_string()) return false;
   std::string name = json.get<std::string>();
-  std::replace(name.begin(), name.end(), ' ', '-');
+  std::ranges::replace(name, ' ', '-');
   return name == format;
 }
 

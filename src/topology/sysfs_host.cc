@@ -126,10 +126,9 @@ void read_packages(FileTree& tree, Machine& machine) {
     if (id && *id <= 65535) packages[static_cast<std::uint32_t>(*id)].add(*cpu, *cpu);
   }
   for (const auto& [id, cpus] : packages) {
-    Package package;
+    auto& package = machine.packages.emplace_back();
     package.os_index = id;
     package.cpus.set(cpus, Source::sysfs);
-    machine.packages.push_back(std::move(package));
   }
 }
 
@@ -139,10 +138,10 @@ void read_nodes(FileTree& tree, Machine& machine) {
     const auto index = name.starts_with("node") ? text::to_u32(std::string_view(name).substr(4)) : std::nullopt;
     if (index && *index <= 4095) indexes.push_back(*index);
   }
-  std::sort(indexes.begin(), indexes.end());
+  std::ranges::sort(indexes);
   for (const auto index : indexes) {
     const auto base = tree.sys("devices/system/node/node" + std::to_string(index));
-    NumaNode node;
+    auto& node = machine.numa_nodes.emplace_back();
     node.os_index = index;
     if (const auto list = tree.text(base + "/cpulist")) {
       if (const auto cpus = CpuSet::parse_list(*list)) node.cpus.set(*cpus, Source::sysfs);
@@ -160,7 +159,6 @@ void read_nodes(FileTree& tree, Machine& machine) {
         node.package = Ref<Package>(i);
       }
     }
-    machine.numa_nodes.push_back(std::move(node));
   }
 }
 

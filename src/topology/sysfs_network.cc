@@ -44,7 +44,7 @@ InterfaceKind kind_of(FileTree& tree, const std::string& name, const std::string
 
 void read_interface(FileTree& tree, Machine& machine, const std::string& name) {
   const auto base = tree.sys("class/net/" + name);
-  NetInterface interface;
+  auto& interface = machine.interfaces.emplace_back();
   interface.name = text::quote(name);
   const bool has_device = exists(base + "/device");
   interface.kind = kind_of(tree, name, base, has_device);
@@ -67,7 +67,6 @@ void read_interface(FileTree& tree, Machine& machine, const std::string& name) {
   if (mbps && *mbps > 0 && *mbps < 1e8 && *mbps != 4294967295.0)
     interface.speed_gbps.set(*mbps / 1000.0, Source::sysfs);
   if (interface.kind != InterfaceKind::loopback) tree.fill(interface.mac, base + "/address");
-  machine.interfaces.push_back(std::move(interface));
 }
 
 // Legs from sysfs, for a captured tree without /proc.
@@ -88,11 +87,10 @@ void read_sysfs_bond(FileTree& tree, Machine& machine, Ref<NetInterface> ref) {
       const auto leg_ref = find_interface(machine, name);
       if (!leg_ref) continue;
       const auto& interface = machine.interfaces[leg_ref.index];
-      BondLeg leg;
+      auto& leg = bond.legs.emplace_back();
       leg.interface = leg_ref;
       leg.up = interface.carrier;
       leg.speed_gbps = interface.speed_gbps;
-      bond.legs.push_back(std::move(leg));
     }
   }
   machine.bonds.push_back(std::move(bond));
@@ -127,10 +125,9 @@ std::string short_mode(std::string_view words) {
 
 Ref<NetInterface> interface_named(Machine& machine, const std::string& name, InterfaceKind kind) {
   if (const auto known = find_interface(machine, name)) return known;
-  NetInterface interface;
+  auto& interface = machine.interfaces.emplace_back();
   interface.name = name;
   interface.kind = kind;
-  machine.interfaces.push_back(std::move(interface));
   return Ref<NetInterface>(machine.interfaces.size() - 1);
 }
 
@@ -221,7 +218,7 @@ bool read_bonding(std::string_view content, const std::string& bond_name, Source
 
 void read_sysfs_network(FileTree& tree, Machine& machine) {
   auto names = tree.list(tree.sys("class/net"));
-  std::sort(names.begin(), names.end(), text::natural_less);
+  std::ranges::sort(names, text::natural_less);
   for (const auto& name : names) {
     if (name == "bonding_masters") continue;
     if (machine.interfaces.size() >= kInterfaceLimit.most) {

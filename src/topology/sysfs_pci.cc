@@ -106,10 +106,9 @@ class PciReader {
   Ref<HostBridge> host_bridge(std::uint32_t domain, std::uint8_t bus) {
     const auto [found, fresh] = roots_.try_emplace({domain, bus}, Ref<HostBridge>(machine_.host_bridges.size()));
     if (fresh) {
-      HostBridge bridge;
+      auto& bridge = machine_.host_bridges.emplace_back();
       bridge.domain = domain;
       bridge.bus = bridge.last_bus = bus;
-      machine_.host_bridges.push_back(bridge);
     }
     return found->second;
   }

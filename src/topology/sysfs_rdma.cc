@@ -46,7 +46,7 @@ void read_gids(FileTree& tree, Machine& machine, const std::string& base, RdmaPo
       continue;
     }
     if (all_zero(*gid)) continue;
-    Gid entry;
+    auto& entry = port.gids.emplace_back();
     entry.index = i;
     entry.address.set(text::quote(*gid), Source::sysfs);
     entry.scope.set(gid_scope(*gid, ethernet), Source::sysfs);
@@ -56,7 +56,6 @@ void read_gids(FileTree& tree, Machine& machine, const std::string& base, RdmaPo
     if (const auto interface = tree.text(base + "/gid_attrs/ndevs/" + index)) {
       entry.interface.set(text::quote(*interface), Source::sysfs);
     }
-    port.gids.push_back(std::move(entry));
   }
 }
 
@@ -134,16 +133,15 @@ void read_device(FileTree& tree, Machine& machine, const std::string& directory,
     device.software.set(false, Source::sysfs);
   }
   auto ports = tree.list(base + "/ports");
-  std::sort(ports.begin(), ports.end(), text::natural_less);
+  std::ranges::sort(ports, text::natural_less);
   for (const auto& entry : ports) {
     const auto number = text::to_u32(entry);
     if (!number || *number == 0 || *number > 255) continue;
-    auto port = read_port(tree, machine, base + "/ports/" + entry, *number);
+    auto& port = device.ports.emplace_back(read_port(tree, machine, base + "/ports/" + entry, *number));
     if (parent && !port.interface) port.interface.set(text::quote(*parent), Source::sysfs);
     join_interface(tree, machine, base, port);
-    device.ports.push_back(std::move(port));
   }
-  Nic nic;
+  auto& nic = machine.nics.emplace_back();
   nic.name = device.name;
   nic.rdma = Ref<RdmaDevice>(machine.rdma.size());
   // Without a `device` link the class entry itself points below its function.
@@ -153,7 +151,6 @@ void read_device(FileTree& tree, Machine& machine, const std::string& directory,
   if (function) nic.functions.push_back(function);
   if (function && !device.software) device.software.set(false, Source::sysfs);
   machine.rdma.push_back(std::move(device));
-  machine.nics.push_back(std::move(nic));
 }
 
 }  // namespace
@@ -179,7 +176,7 @@ std::vector<Counter> read_port_counters(const std::string& sys, const std::strin
 
 void read_sysfs_rdma(FileTree& tree, Machine& machine, const std::string& directory) {
   auto names = tree.list(directory);
-  std::sort(names.begin(), names.end(), text::natural_less);
+  std::ranges::sort(names, text::natural_less);
   if (names.size() > kRdmaLimit.most) {
     leave_out(machine, kRdmaLimit);
     names.resize(kRdmaLimit.most);

@@ -82,7 +82,7 @@ std::optional<std::uint64_t> leading_unsigned(std::string_view s) {
 
 std::vector<std::string_view> split(std::string_view s, char separator) {
   std::vector<std::string_view> out;
-  out.reserve(static_cast<std::size_t>(std::count(s.begin(), s.end(), separator)) + 1);
+  out.reserve(static_cast<std::size_t>(std::ranges::count(s, separator)) + 1);
   for (;;) {
     const auto at = s.find(separator);
     out.push_back(s.substr(0, at));
@@ -257,7 +257,7 @@ std::string as_plain(std::string_view s) {
   }
   if (s.find('\r') == s.npos || s.find('\n') != s.npos) return out;
   std::string feeds(s);
-  std::replace(feeds.begin(), feeds.end(), '\r', '\n');
+  std::ranges::replace(feeds, '\r', '\n');
   return feeds;
 }
 

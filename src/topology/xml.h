@@ -59,7 +59,7 @@ class XmlFile {
       ends_.push_back(content_.size());
     }
     const auto at = static_cast<std::size_t>(std::max<std::ptrdiff_t>(offset, 0));
-    return 1 + static_cast<std::size_t>(std::lower_bound(ends_.begin(), ends_.end(), at) - ends_.begin());
+    return 1 + static_cast<std::size_t>(std::ranges::lower_bound(ends_, at) - ends_.begin());
   }
 
   mutable std::vector<std::size_t> ends_;

@@ -46,16 +46,16 @@ constexpr Shown kTable{table_row, table_end};
 void warn_if_busy(const Tool& tool, const std::vector<Row>& rows) {
   const auto busy = [](const Row& row) { return !row.busy.empty(); };
   const auto late = [](const Row& row) { return row.late; };
-  if (const auto count = std::count_if(rows.begin(), rows.end(), busy); count != 0)
+  if (const auto count = std::ranges::count_if(rows, busy); count != 0)
     tool.remark(fmt::format(
         "the cores were busy with other work during {} of {} rows ({}), so their times are not reliable; measure "
         "on idle cores, or use --sleep",
-        count, rows.size(), std::find_if(rows.begin(), rows.end(), busy)->busy));
-  if (const auto count = std::count_if(rows.begin(), rows.end(), late); count != 0)
+        count, rows.size(), std::ranges::find_if(rows, busy)->busy));
+  if (const auto count = std::ranges::count_if(rows, late); count != 0)
     tool.remark(fmt::format(
         "other work took a core now and then during {} of {} rows ({:.0f} involuntary context switches a second), "
         "so their p99 is the scheduler's",
-        count, rows.size(), std::find_if(rows.begin(), rows.end(), late)->cores.switches_per_second));
+        count, rows.size(), std::ranges::find_if(rows, late)->cores.switches_per_second));
 }
 
 // Whoever starts it without options learns at once how long it takes. A row is measured beside its roof, for twice its

@@ -24,9 +24,8 @@ Result<std::string> bus_id_of(int device) {
 std::optional<predict::Endpoint> gpu_of(const topology::Machine& machine, int device) {
   const auto id = bus_id_of(device);
   const auto wanted = id ? topology::BusId::parse(*id) : std::nullopt;
-  const auto found = std::find_if(machine.gpus.begin(), machine.gpus.end(), [&](const auto& gpu) {
-    return wanted && gpu.pci && machine.pci[gpu.pci.index].bus_id == *wanted;
-  });
+  const auto found = std::ranges::find_if(
+      machine.gpus, [&](const auto& gpu) { return wanted && gpu.pci && machine.pci[gpu.pci.index].bus_id == *wanted; });
   if (found == machine.gpus.end()) return {};
   return predict::Endpoint{predict::EndpointKind::gpu, static_cast<std::uint32_t>(found - machine.gpus.begin()), {}};
 }

@@ -20,9 +20,9 @@ Result<Plan> plan_of(const BenchOptions& options, std::vector<std::uint64_t> siz
   Plan plan;
   plan.sizes = options.sizes.empty() ? std::move(sizes) : options.sizes;
   for (const Operation operation : kOperations)
-    if (options.operations.empty() ? operation != Operation::fetch_add && operation != Operation::send_local
-                                   : std::find(options.operations.begin(), options.operations.end(),
-                                               name_of(operation)) != options.operations.end())
+    if (options.operations.empty()
+            ? operation != Operation::fetch_add && operation != Operation::send_local
+            : std::ranges::find(options.operations, name_of(operation)) != options.operations.end())
       plan.operations.push_back(operation);
   plan.settings.sleeping = options.sleep;
   plan.settings.pages = options.pages;
@@ -32,7 +32,7 @@ Result<Plan> plan_of(const BenchOptions& options, std::vector<std::uint64_t> siz
   plan.settings.machine = options.from;
   plan.settings.rdma = options.rdma;
   plan.seconds_per_row = options.seconds;
-  const std::uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
+  const std::uint64_t largest = *std::ranges::max_element(plan.sizes);
   const std::uint64_t one = std::max<std::uint64_t>(1, options.pages);
   if (largest > kMost / one) return Status(ErrorCode::invalid_argument, "--pages times --size is more than 64 GiB");
   plan.settings.most = std::max<std::uint64_t>(largest * one, 4 << 20);
@@ -44,12 +44,8 @@ void add_sizes_flag(CLI::App& command, BenchOptions& options) {
 }
 
 void add_output_flags(CLI::App& command, BenchOptions& options) {
-  command.add_option("--json", options.json, "Write the rows as JSON; - is standard output")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  command.add_option("--csv", options.csv, "Write the rows as CSV; - is standard output")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--json", options.json, "Write the rows as JSON; - is standard output");
+  add_file(command, "--csv", options.csv, "Write the rows as CSV; - is standard output");
   command.add_flag("--progress", options.progress, "Show progress on stderr (always on a terminal)");
 }
 

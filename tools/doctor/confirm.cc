@@ -28,7 +28,7 @@ struct Turns {
   Status failed;  // ok, or why a run failed
 };
 double middle(std::vector<double> rates) {
-  std::sort(rates.begin(), rates.end());
+  std::ranges::sort(rates);
   return (rates[(rates.size() - 1) / 2] + rates[rates.size() / 2]) / 2;
 }
 using Rate = std::function<Result<double>()>;
@@ -67,7 +67,7 @@ class Confirming {
       if (finding.rule == "far-nic") far_nic(finding);
     }
     // Without registered memory nothing can run.
-    const auto broken = std::any_of(report_.findings.begin(), report_.findings.end(), [](const Finding& one) {
+    const auto broken = std::ranges::any_of(report_.findings, [](const Finding& one) {
       return one.rule == "memlock" && one.level == doctor::Level::broken;
     });
     if (broken) return;
@@ -226,7 +226,7 @@ class Confirming {
     }
     auto* finding = find("bond-one-queue-pair", nic);
     if (matters && finding == nullptr) {
-      Finding one;
+      auto& one = report_.findings.emplace_back();
       one.rule = "queue-pairs";
       one.title = fmt::format("{}: one queue pair reaches {:.1f} Gb/s, four reach {:.1f}", name(nic), middle(turns.a),
                               middle(turns.b));
@@ -238,7 +238,6 @@ class Confirming {
       one.mended_gbps = middle(turns.b);
       one.loss_gbps = *one.mended_gbps - *one.now_gbps;
       one.fix = {"export NCCL_IB_QPS_PER_CONNECTION=4"};
-      report_.findings.push_back(std::move(one));
       finding = &report_.findings.back();
     }
     if (finding == nullptr) return tell(all, ratio);
@@ -273,16 +272,16 @@ class Confirming {
   // The rail nearest to a GPU.
   [[nodiscard]] std::optional<std::uint32_t> near_nic(std::uint32_t gpu) const {
     const auto choices = topology::nics_for_gpu(found_.machine, topology::Ref<topology::Gpu>(std::size_t{gpu}));
-    const auto best = std::find_if(choices.begin(), choices.end(), [&](const topology::NicChoice& choice) {
-      return std::find(rails_.begin(), rails_.end(), choice.nic.index) != rails_.end();
+    const auto best = std::ranges::find_if(choices, [&](const topology::NicChoice& choice) {
+      return std::ranges::find(rails_, choice.nic.index) != rails_.end();
     });
     return best == choices.end() ? std::nullopt : std::optional(best->nic.index);
   }
 
   // The memory of one GPU over the NIC that it uses and over the near one.
   void far_nic(Finding& finding) {
-    const auto gpu = std::find_if(finding.devices.begin(), finding.devices.end(),
-                                  [](const auto& device) { return device.kind == topology::NodeKind::gpu; });
+    const auto gpu =
+        std::ranges::find_if(finding.devices, [&](const auto& one) { return one.kind == topology::NodeKind::gpu; });
     if (gpu == finding.devices.end()) return;
     const auto near = near_nic(gpu->index);
     const auto far = far_from(gpu->index);

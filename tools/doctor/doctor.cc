@@ -181,31 +181,17 @@ void add_doctor(Tool& tool) {
   auto options = std::make_shared<DoctorOptions>();
   CLI::App& command =
       tool.add(Group::machine, "doctor", "Find what is wrong with this machine, what it costs and how to fix it");
-  command
-      .add_option("--from", options->from,
-                  "A recorded machine instead of this one: a file of --save, or whatever `fairway topo --from` reads")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  command
-      .add_option("--measured", options->measured,
-                  "Measured rates: output of perftest, nccl-tests, nvbandwidth or `fairway bench`, or a CSV of rows")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--from", options->from,
+           "A recorded machine instead of this one: a file of --save, or whatever `fairway topo --from` reads");
+  add_file(command, "--measured", options->measured,
+           "Measured rates: output of perftest, nccl-tests, nvbandwidth or `fairway bench`, or a CSV of rows");
   command.add_option("--nic", options->nic, "The NIC of CSV rows that name none")->type_name("NIC");
   command.add_flag("--loop", options->loop, "CSV rows are loops: out and in again through one NIC");
-  command.add_option("--baseline", options->baseline, "Compare with a file that --save wrote while all was well")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  command.add_option("--save", options->save, "Record this machine in a file, for --from, --baseline and fleet")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--baseline", options->baseline, "Compare with a file that --save wrote while all was well");
+  add_file(command, "--save", options->save, "Record this machine in a file, for --from, --baseline and fleet");
   command.add_flag("--json", options->json, "Print the report as JSON (docs/schemas/fairway-doctor.json)");
-  command.add_option("--html", options->html, "Also write a page with the picture, faults in colour")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  command.add_option("--prom", options->prom, "Also write metrics for node-exporter's textfile collector")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--html", options->html, "Also write a page with the picture, faults in colour");
+  add_file(command, "--prom", options->prom, "Also write metrics for node-exporter's textfile collector");
   command.add_flag("--quiet", options->quiet, "Print one line if something is wrong, else nothing: for job prologs");
   command.add_flag("--strict", options->strict,
                    "For gates: a subject of which nothing could be checked makes the verdict unclear (exit 4) too");

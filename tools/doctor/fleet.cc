@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "arguments.h"
 #include "bench/rows.h"
 #include "doctor.h"
 #include "doctor/report.h"
@@ -97,14 +98,11 @@ Exit run_rules(Tool& tool, const std::string& id, bool markdown, bool json) {
 void add_doctor_fleet(Tool& tool, CLI::App& parent) {
   CLI::App& fleet = tool.add_below(parent, "fleet", "Compare machines that should be equal: which differ, and in what");
   auto options = std::make_shared<FleetOptions>();
-  fleet
-      .add_option("FILES", options->files,
-                  "Files of `fairway doctor --save`, one for each machine, or other recordings")
-      ->required()
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(fleet, "FILES", options->files,
+           "Files of `fairway doctor --save`, one for each machine, or other recordings")
+      ->required();
   fleet.add_flag("--json", options->json, "Print it as JSON");
-  fleet.add_option("--html", options->html, "Also write a page")->type_name("FILE")->check(no_empty_name());
+  add_file(fleet, "--html", options->html, "Also write a page");
   fleet.footer(
       "Exit code: 0 equal and all ok, 1 they differ, none could be compared or one is degraded, 2 one is broken, 3 the "
       "doctor failed, 4 one is unclear: not all of it could be read.\n"

@@ -20,7 +20,7 @@ bool is_as_expected(const sim::GroupMeasured& one) {
 }
 
 bool is_wanted(const sim::GroupCall& call, const std::vector<std::string>& only) {
-  return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& name) {
+  return only.empty() || std::ranges::any_of(only, [&](const std::string& name) {
            return name == to_string(call.kind) || name == to_string(call.algorithm);
          });
 }

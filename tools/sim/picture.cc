@@ -171,7 +171,7 @@ class Picture {
     const auto add = [&legend](bool there, const std::string& text) {
       if (there) legend += (legend.empty() ? "" : ";  ") + text;
     };
-    const auto any = [this](auto which) { return std::any_of(run_.messages.begin(), run_.messages.end(), which); };
+    const auto any = [this](auto which) { return std::ranges::any_of(run_.messages, which); };
     add(sim::blocks_of(followed_) > 1 && call_.kind != CollectiveKind::all_to_all, blocks_text());
     add(sim::blocks_of(followed_) == 1 &&
             (call_.kind == CollectiveKind::all_reduce || call_.kind == CollectiveKind::reduce),

@@ -169,7 +169,7 @@ void work(Sum& sum, const Range& range, const World& world) {
 
 // Every seed as a row of JSON.
 Exit write_rows(Tool& tool, Sum& sum, const std::string& file, const std::string& words) {
-  std::sort(sum.rows.begin(), sum.rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::sort(sum.rows, [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<bench::Fields> rows;
   for (auto& [seed, row] : sum.rows) rows.push_back(std::move(row));
   return bench::tell(tool, {{file, bench::json_of("fairway-sim", words, rows)}}, "");

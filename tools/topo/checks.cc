@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "arguments.h"
 #include "help.h"
 #include "render/json.h"
 #include "render/reports.h"
@@ -36,11 +37,10 @@ Exit run_lint(Tool& tool, const TopoInput& input, const LintOptions& options) {
     if (!other) return options.against == "this" ? tool.fail(other.status()) : tool.unreadable(other.status());
     const auto more = topology::lint_against(*machine, *other);
     findings.insert(findings.end(), more.begin(), more.end());
-    std::stable_sort(findings.begin(), findings.end(),
-                     [](const auto& x, const auto& y) { return x.severity < y.severity; });
+    std::ranges::stable_sort(findings, [](const auto& a, const auto& b) { return a.severity < b.severity; });
   }
-  const auto errors = std::count_if(findings.begin(), findings.end(),
-                                    [](const auto& f) { return f.severity == topology::Severity::error; });
+  const auto errors =
+      std::ranges::count_if(findings, [](const auto& f) { return f.severity == topology::Severity::error; });
   if (options.json) {
     const auto text = render::findings_json(
         findings, options.notes ? std::span<const topology::Note>(machine->notes) : std::span<const topology::Note>());
@@ -50,8 +50,8 @@ Exit run_lint(Tool& tool, const TopoInput& input, const LintOptions& options) {
   }
   const render::TextStyle style = text_style(tool);
   std::string out = render::findings_text(findings, style);
-  const auto warnings = std::count_if(findings.begin(), findings.end(),
-                                      [](const auto& f) { return f.severity == topology::Severity::warning; });
+  const auto warnings =
+      std::ranges::count_if(findings, [](const auto& f) { return f.severity == topology::Severity::warning; });
   out += fmt::format("{}{}, {}, {}\n", findings.empty() ? "" : "\n",
                      render::count(static_cast<std::size_t>(errors), "error"),
                      render::count(static_cast<std::size_t>(warnings), "warning"),
@@ -88,12 +88,8 @@ Exit run_diff(Tool& tool, const TopoInput& input, const DiffOptions& options) {
 void add_topo_checks(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input) {
   CLI::App& lint = tool.add_below(topo, "lint", "Find contradictions in a machine or a topology file");
   auto lint_options = std::make_shared<LintOptions>();
-  lint.add_option("FILE", lint_options->file, "The machine or topology file to check (default: this machine)")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  lint.add_option("--against", lint_options->against, "The machine the file is meant for: a snapshot, or 'this'")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(lint, "FILE", lint_options->file, "The machine or topology file to check (default: this machine)");
+  add_file(lint, "--against", lint_options->against, "The machine the file is meant for: a snapshot, or 'this'");
   lint.add_flag("--notes", lint_options->notes, "Also print what could not be read, was concluded, or is said twice");
   lint.add_flag("--json", lint_options->json, "Print the findings as JSON");
   add_from_option(lint, *input);
@@ -107,13 +103,8 @@ void add_topo_checks(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput
   CLI::App& diff =
       tool.add_below(topo, "diff", "Compare two machines that should be equal, costliest difference first");
   auto diff_options = std::make_shared<DiffOptions>();
-  diff.add_option("A", diff_options->a, "The machine that it should equal")
-      ->required()
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  diff.add_option("B", diff_options->b, "The machine to compare (default: this machine)")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(diff, "A", diff_options->a, "The machine that it should equal")->required();
+  add_file(diff, "B", diff_options->b, "The machine to compare (default: this machine)");
   diff.add_flag("--json", diff_options->json, "Print the differences as JSON");
   add_from_option(diff, *input);
   diff.footer(

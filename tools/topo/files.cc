@@ -50,10 +50,7 @@ Exit run_export(Tool& tool, const TopoInput& input, const ExportOptions& options
 void add_topo_files(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input) {
   CLI::App& snapshot = tool.add_below(topo, "snapshot", "Record the machine in a file that every --from reads");
   auto snapshot_options = std::make_shared<SnapshotChoices>();
-  snapshot.add_option("FILE", snapshot_options->file, "File to write; - is standard output")
-      ->required()
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(snapshot, "FILE", snapshot_options->file, "File to write; - is standard output")->required();
   snapshot.add_flag("--keep-identities", snapshot_options->keep_identities,
                     "Keep serial numbers, GUIDs, MACs, addresses and the host's name, which are scrubbed otherwise");
   add_from_option(snapshot, *input);
@@ -63,9 +60,7 @@ void add_topo_files(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>
   CLI::App& exporter = tool.add_below(topo, "export", "Write the machine for NCCL (NCCL_TOPO_FILE)");
   auto export_options = std::make_shared<ExportOptions>();
   exporter.add_option("FORMAT", export_options->format, "nccl")->required()->check(one_of({"nccl"}));
-  exporter.add_option("-o,--output", export_options->output, "File to write (default: standard output)")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(exporter, "-o,--output", export_options->output, "File to write (default: standard output)");
   add_from_option(exporter, *input);
   exporter.footer(
       "What the format cannot say of this machine is listed on stderr.\n"

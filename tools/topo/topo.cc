@@ -84,13 +84,9 @@ Exit run(Tool& tool, const TopoInput& input, const TopoOptions& options) {
 }  // namespace
 
 void add_from_option(CLI::App& command, TopoInput& input) {
-  command
-      .add_option(
-          "--from", input.from,
-          "Read a recorded machine instead of this one: a snapshot, hwloc or NCCL XML, nvidia-smi topo -m text, a "
-          "captured /sys, or a folder of command outputs; - is standard input")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--from", input.from,
+           "Read a recorded machine instead of this one: a snapshot, hwloc or NCCL XML, nvidia-smi topo -m text, a "
+           "captured /sys, or a folder of command outputs; - is standard input");
 }
 
 render::TextStyle text_style(const Tool& tool) {
@@ -109,15 +105,9 @@ void add_topo(Tool& tool) {
   topo.add_flag("--tree", options->tree, "Print a plain-text tree, for issue reports");
   topo.add_flag("--matrix", options->matrix, "Print only the classes, tab-separated as nvidia-smi topo -m does");
   topo.add_flag("--providers", options->providers, "Print what each libfabric provider here can do, in a few lines");
-  topo.add_option("--svg", options->pictures.svg, "Write a picture; - is standard output")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  topo.add_option("--html", options->pictures.html, "Write a page of its own with picture, matrix and details")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  topo.add_option("--png", options->pictures.png, "Write a picture for where SVG cannot go; needs rsvg-convert")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(topo, "--svg", options->pictures.svg, "Write a picture; - is standard output");
+  add_file(topo, "--html", options->pictures.html, "Write a page of its own with picture, matrix and details");
+  add_file(topo, "--png", options->pictures.png, "Write a picture for where SVG cannot go; needs rsvg-convert");
   topo.add_option("--theme", options->pictures.theme,
                   "Colours of SVG and PNG: auto follows the viewer, and is light in a PNG")
       ->check(one_of({"auto", "light", "dark"}))

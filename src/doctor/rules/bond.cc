@@ -31,13 +31,12 @@ void leg_down(const RuleInput& input, RuleResult& result) {
   if (bonds.empty()) return result.not_applicable();
   for (const auto index : bonds) {
     const auto& bond = machine.bonds[index];
-    if (std::none_of(bond.legs.begin(), bond.legs.end(), [](const auto& leg) { return leg.up.known(); })) {
+    if (std::ranges::none_of(bond.legs, [](const auto& leg) { return leg.up.known(); })) {
       result.lacks(fmt::format("{}: the state of its legs is not recorded", bond_name(machine, bond)));
       continue;
     }
     if (bond.mode.value_or("") == "active-backup") {
-      if (std::all_of(bond.legs.begin(), bond.legs.end(), [](const auto& leg) { return leg.up.value_or(true); }))
-        continue;
+      if (std::ranges::all_of(bond.legs, [](const auto& leg) { return leg.up.value_or(true); })) continue;
     }
     std::vector<const topology::BondLeg*> dead;
     double fastest = 0;
@@ -98,7 +97,7 @@ void leg_down(const RuleInput& input, RuleResult& result) {
       finding.now_gbps = *finding.mended_gbps - lost;
     }
     const auto active = bond.active_leg.value_or("");
-    const bool active_dead = std::any_of(dead.begin(), dead.end(), [&](const topology::BondLeg* leg) {
+    const bool active_dead = std::ranges::any_of(dead, [&](const topology::BondLeg* leg) {
       return machine.interfaces[leg->interface.index].name == active && !leg->up.value_or(true);
     });
     if (bond.mode.value_or("") == "active-backup" && active_dead) {
@@ -134,7 +133,7 @@ void unwatched(const RuleInput& input, RuleResult& result) {
     }
     // 802.3ad looks by itself: LACP needs a miimon, and the kernel sets one.
     if (*bond.watch_ms > 0 || bond.mode.value_or("") == "802.3ad") continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: nothing looks at its links: a dead leg stays in use", name);
     finding.devices = {{NodeKind::bond, index}};
     finding.level = level_on_path(machine, {NodeKind::bond, index}, Level::warning);
@@ -142,7 +141,6 @@ void unwatched(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back({"MII and ARP polling interval 0 ms", source_of(bond.watch_ms.source, name)});
     finding.fix = {fmt::format("ip link set {} type bond miimon 100", name)};
     finding.advice = "Write it into the host's network settings too; without it the bond never fails over.";
-    result.add(std::move(finding));
   }
 }
 
@@ -164,7 +162,7 @@ void one_queue_pair(const RuleInput& input, RuleResult& result) {
       if (row.qps > 1) many = std::max(many, row.gbps);
     }
     if (best == nullptr || !capacity || best->gbps > 0.6 * *capacity) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: one queue pair uses one leg of the bond: {:.0f} of {:.0f} Gb/s",
                                 machine.nics[nic].name, best->gbps, *capacity);
     finding.devices = {nic_ref(nic)};
@@ -181,7 +179,6 @@ void one_queue_pair(const RuleInput& input, RuleResult& result) {
     finding.fix = {"export NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_SPLIT_DATA_ON_QPS=1",
                    fmt::format("ib_write_bw -d {} -q 4 SERVER    # against -q 1", machine.nics[nic].name)};
     if (!proven) finding.advice = "If jobs also use one queue pair for each peer: four or more use both legs.";
-    result.add(std::move(finding));
   }
   if (!any) return result.not_applicable();
   if (!looked) result.lacks("no measured row of one queue pair over a bonded NIC of known rate (--measured)");

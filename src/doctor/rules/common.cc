@@ -130,7 +130,7 @@ std::string interface_of(const Machine& machine, std::uint32_t nic) {
 std::optional<std::uint32_t> nic_of_wire(const Machine& machine, const std::string& interface) {
   for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
     const auto wires = wires_of(machine, nic);
-    if (std::find(wires.begin(), wires.end(), interface) != wires.end()) return nic;
+    if (std::ranges::find(wires, interface) != wires.end()) return nic;
   }
   return {};
 }
@@ -141,7 +141,7 @@ std::vector<std::string> interfaces_with_statistics(const Facts& facts) {
     const auto at = name.rfind(".stat.");
     if (at == std::string::npos) continue;
     auto interface = name.substr(0, at);
-    if (std::find(out.begin(), out.end(), interface) == out.end()) out.push_back(std::move(interface));
+    if (std::ranges::find(out, interface) == out.end()) out.push_back(std::move(interface));
   }
   return out;
 }
@@ -167,15 +167,15 @@ void add_counted(const RuleInput& input, const std::string& interface, std::span
   const auto nic = nic_of_wire(input.machine(), interface);
   const auto name = nic ? input.machine().nics[*nic].name : interface;
   const auto all = rails(input.machine());
-  const bool matters = all.empty() || (nic && std::find(all.begin(), all.end(), *nic) != all.end());
-  if (matters && std::none_of(counters.begin(), counters.end(), [&](const char* counter) {
+  const bool matters = all.empty() || (nic && std::ranges::find(all, *nic) != all.end());
+  if (matters && std::ranges::none_of(counters, [&](const char* counter) {
         return input.facts.find(statistic(input, interface, counter).fact) != nullptr;
       }))
     result.lacks(fmt::format("{}: none of its counters of {} is recorded", name, cause));
   for (const auto* counter : counters) {
     const auto count = statistic(input, interface, counter);
     if (count.value <= 0) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: {} {}", name, counter, count.text());
     if (nic) finding.devices = {nic_ref(*nic)};
     finding.level = count.grown && nic ? Level::warning : Level::note;
@@ -183,7 +183,6 @@ void add_counted(const RuleInput& input, const std::string& interface, std::span
     finding.cause = fmt::format("{} {}", cause, name);
     finding.evidence.push_back(evidence_of(input.facts, count.fact, fmt::format("{} = {:.0f}", counter, count.now)));
     mend(finding, nic);
-    result.add(std::move(finding));
   }
 }
 

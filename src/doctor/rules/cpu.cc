@@ -44,7 +44,7 @@ void governor(const RuleInput& input, RuleResult& result) {
   const auto* seen = input.facts.find("cpu.governor");
   if (seen == nullptr) return result.lacks("the frequency governor: " + input.facts.why_not("cpu.governor"));
   if (seen->value == "performance") return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("The CPUs' frequency governor is {}", seen->value);
   finding.level = Level::note;
   finding.evidence.push_back(evidence_of(input.facts, "cpu.governor"));
@@ -55,7 +55,6 @@ void governor(const RuleInput& input, RuleResult& result) {
   finding.fix = {"cpupower frequency-set -g performance",
                  "cpupower idle-set -D 2    # no idle state that takes more than 2 us to wake up"};
   finding.advice = "It raises the tail latency of small messages, not the rate of large ones.";
-  result.add(std::move(finding));
 }
 
 void numa_balancing(const RuleInput& input, RuleResult& result) {
@@ -63,13 +62,12 @@ void numa_balancing(const RuleInput& input, RuleResult& result) {
   const auto on = input.facts.number("kernel.numa_balancing");
   if (!on) return result.lacks("kernel.numa_balancing: " + input.facts.why_not("kernel.numa_balancing"));
   if (*on == 0) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = "Automatic NUMA balancing is on";
   finding.level = Level::note;
   finding.evidence.push_back(evidence_of(input.facts, "kernel.numa_balancing", "numa_balancing is on"));
   finding.fix = {"sysctl -w kernel.numa_balancing=0"};
   finding.advice = "It unmaps pages to see who touches them, which costs jitter; vendors advise to turn it off.";
-  result.add(std::move(finding));
 }
 
 void split_socket(const RuleInput& input, RuleResult& result) {
@@ -92,7 +90,7 @@ void split_socket(const RuleInput& input, RuleResult& result) {
     }
   }
   if (mislabelled.empty()) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("{}: class SYS to NICs of the same socket, as the socket has several NUMA nodes",
                               folded_names(machine, mislabelled));
   finding.devices = mislabelled;
@@ -102,7 +100,6 @@ void split_socket(const RuleInput& input, RuleResult& result) {
        "sockets and nodes"});
   finding.advice =
       "SNC or NPS splits the socket. Such a path costs more than NODE and less than SYS; Fairway counts it as NODE.";
-  result.add(std::move(finding));
 }
 
 void memory_bound(const RuleInput& input, RuleResult& result) {
@@ -116,7 +113,7 @@ void memory_bound(const RuleInput& input, RuleResult& result) {
     for (const auto nic : rails(machine)) sum += topology::nic_capacity_gbps(machine, machine.nics[nic]).value_or(0);
     if (sum == 0) result.lacks("the rates of the NICs' ports are not recorded");
     if (sum == 0 || row.gbps >= 0.6 * sum) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("All NICs together move {:.0f} of {:.0f} Gb/s of host memory", row.gbps, sum);
     set_measured(finding, row.gbps, sum);
     finding.path = "host memory - all NICs";
@@ -124,7 +121,6 @@ void memory_bound(const RuleInput& input, RuleResult& result) {
     finding.fix = {"numactl --cpunodebind=0 --membind=0 PROGRAM    # once for each node, with its own NICs"};
     finding.advice =
         "Memory channels or the link between sockets are the limit: keep each buffer in its NIC's NUMA node.";
-    result.add(std::move(finding));
   }
   if (!any)
     result.lacks("no measured row of all NICs together from host memory (--measured with a CSV row of nic all)");
@@ -141,7 +137,7 @@ void no_memory(const RuleInput& input, RuleResult& result) {
     for (const auto& device : placed_devices(machine)) {
       if (topology::numa_of(machine, device.node).value_or(~0U) == node.os_index) near.push_back(device.node);
     }
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("NUMA node {} has CPUs and no memory", node.os_index);
     finding.level = near.empty() ? Level::note : Level::warning;
     finding.devices = near;
@@ -151,7 +147,6 @@ void no_memory(const RuleInput& input, RuleResult& result) {
         {"memory 0", source_of(node.memory_bytes.source, fmt::format("NUMA node {}", node.os_index))});
     finding.fix = {"dmidecode -t memory | grep -E 'Locator|Size'    # which slots are empty"};
     finding.advice = "All host memory of its devices is across sockets: fill that socket's memory slots.";
-    result.add(std::move(finding));
   }
   if (!known) result.lacks("how much memory the NUMA nodes have (numactl -H)");
 }

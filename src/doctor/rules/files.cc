@@ -14,7 +14,7 @@ void topology_file(const RuleInput& input, RuleResult& result) {
   }
   const auto said = input.facts.below("topology_file.says");
   if (said.empty()) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("The topology file {} contradicts the machine ({} time{})", file->value, said.size(),
                               said.size() == 1 ? "" : "s");
   finding.level = Level::warning;
@@ -25,7 +25,6 @@ void topology_file(const RuleInput& input, RuleResult& result) {
   finding.fix = {"unset NCCL_TOPO_FILE", "fairway topo export nccl -o topo.xml    # writes one that agrees",
                  fmt::format("fairway topo lint {} --against this", file->value)};
   finding.advice = "With swapped masks NCCL pins threads to the wrong socket; with unknown bus ids it fails to start.";
-  result.add(std::move(finding));
 }
 
 // Names of what both machines should share: NICs with RDMA by name and by place, models of GPUs.
@@ -47,7 +46,7 @@ std::set<std::string> gpu_models(const Machine& machine) {
 }
 bool share_nothing(const std::set<std::string>& a, const std::set<std::string>& b) {
   if (a.empty() || b.empty()) return false;
-  return std::none_of(a.begin(), a.end(), [&](const std::string& one) { return b.contains(one); });
+  return std::ranges::none_of(a, [&](const std::string& one) { return b.contains(one); });
 }
 std::string listed(const std::set<std::string>& names) {
   std::string out;
@@ -97,7 +96,7 @@ void missing(const RuleInput& input, const std::vector<NodeRef>& devices, RuleRe
   for (const auto& device : devices) {
     for (auto& flow : flows_through(then, device)) {
       const auto same = [&](const predict::Flow& other) { return other.from == flow.from && other.to == flow.to; };
-      if (std::none_of(flows.begin(), flows.end(), same)) flows.push_back(flow);
+      if (std::ranges::none_of(flows, same)) flows.push_back(flow);
     }
   }
   finding.level = flows.empty() ? Level::note : Level::warning;
@@ -143,13 +142,12 @@ void changed(const RuleInput& input, RuleResult& result) {
     return result.lacks("no baseline (--baseline with a file that --save wrote)");
   const auto& machine = input.machine();
   if (const auto [there, here] = taken_elsewhere(*input.before_machine, machine); !there.empty()) {
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("The baseline is of another machine: {} there, {} here",
                                 topology::text::quote(there, 80), topology::text::quote(here, 80));
     finding.evidence = {{"then: " + there, "the baseline"}, {"now: " + here, "this machine"}};
     finding.fix = {"fairway doctor --save good.json    # on this machine, while all is well"};
     finding.advice = "Nothing was compared. To compare two machines: fairway topo diff, fairway doctor fleet.";
-    result.add(std::move(finding));
     return;
   }
   std::vector<NodeRef> gone_gpus;
@@ -168,7 +166,7 @@ void changed(const RuleInput& input, RuleResult& result) {
     // Differences without a cost: 20 are enough.
     if (difference.cost <= 0 && ++notes > 20) continue;
     const auto device = device_of(machine, difference.subject);
-    Finding finding;
+    auto& finding = result.add();
     finding.title = presence ? fmt::format("{} is {} since the baseline", difference.subject, worse ? "missing" : "new")
                              : fmt::format("{}: {} was {} and is {}", difference.subject, difference.field,
                                            difference.a, difference.b);
@@ -190,7 +188,6 @@ void changed(const RuleInput& input, RuleResult& result) {
         then.nics.size() == machine.nics.size() && then.numa_nodes.size() == machine.numa_nodes.size())
       cost_of(input, flows_through(machine, device), [&](Machine& mended) { mended = then; }).write_to(finding);
     finding.advice = "Ask what was done to this machine since the baseline: firmware, cables, slots, BIOS.";
-    result.add(std::move(finding));
   }
   missing(input, gone_gpus, result);
   // Those that carried traffic, and the others.
@@ -206,14 +203,13 @@ void changed(const RuleInput& input, RuleResult& result) {
       continue;
     const auto* now = input.facts.find(name);
     if (now == nullptr || now->value == seen.value) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{} was {} and is {}", name, topology::text::quote(seen.value, 80),
                                 topology::text::quote(now->value, 80));
     finding.level = Level::note;
     finding.evidence = {{"then: " + topology::text::quote(seen.value, 200), seen.where},
                         {"now: " + topology::text::quote(now->value, 200), now->where}};
     finding.advice = "If it was changed on purpose, save a new baseline.";
-    result.add(std::move(finding));
   }
 }
 

@@ -35,7 +35,7 @@ bool asks_for_recovery(const RuleInput& input, std::uint32_t gpu, RuleResult& re
   const bool should = text::lower(input.facts.text(drain)) == "yes";
   if (!must && !acts && !should) return false;
   const auto name = name_of(machine, gpu_ref(gpu));
-  Finding finding;
+  auto& finding = result.add();
   finding.devices = {gpu_ref(gpu)};
   finding.level = must || asked.find("reboot") != std::string::npos || asked.find("gpu reset") != std::string::npos
                       ? Level::broken
@@ -51,7 +51,6 @@ bool asks_for_recovery(const RuleInput& input, std::uint32_t gpu, RuleResult& re
                      ? interrupting("reboot", Interrupts::gpus, "and all others of this host")
                      : reset_of(machine, gpu)};
   finding.advice = "Drain the node first.";
-  result.add(std::move(finding));
   return true;
 }
 
@@ -71,7 +70,7 @@ void lost(const RuleInput& input, RuleResult& result) {
       any = true;
       const auto node = node_named(machine, name);
       const bool gpu = node.kind == NodeKind::gpu;
-      Finding finding;
+      auto& finding = result.add();
       if (node.kind != NodeKind::none) finding.devices = {node};
       const auto called = node.kind == NodeKind::none ? name : name_of(machine, node);
       finding.level = kind.level;
@@ -85,7 +84,6 @@ void lost(const RuleInput& input, RuleResult& result) {
                      interrupting("reboot", Interrupts::gpus, "and all others of this host")};
       finding.advice =
           "Drain the node first. If it is lost again, power the server off and on, then reseat or replace it.";
-      result.add(std::move(finding));
     }
   }
   for (const auto gpu : nvidia_gpus(machine)) any = asks_for_recovery(input, gpu, result) || any;
@@ -111,7 +109,7 @@ void replays(const RuleInput& input, RuleResult& result) {
     constexpr double kSome = 1000;
     constexpr double kMany = 100000;
     if (*now < kSome) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: {:.0f} replays on its PCIe link", name_of(machine, gpu_ref(gpu)), *now);
     finding.level = *now < kMany ? Level::note : Level::warning;
     finding.devices = {gpu_ref(gpu)};
@@ -119,7 +117,6 @@ void replays(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back(evidence_of(input.facts, key, fmt::format("{:.0f} replays since reset", *now)));
     finding.fix = {"nvidia-smi -q -d PCIE    # do they grow?"};
     finding.advice = "Reseat the card; check its contacts, the riser and the slot.";
-    result.add(std::move(finding));
   }
   if (any) return;
   if (nvidia_gpus(machine).empty()) return result.not_applicable();
@@ -161,7 +158,7 @@ void peer_refused(const RuleInput& input, RuleResult& result) {
     if (topology::has_no_peer_access(machine.gpus[gpu])) geforce.push_back(gpu_ref(gpu));
   }
   if (machine.peers.empty() && geforce.size() > 1) {
-    Finding none;
+    auto& none = result.add();
     none.title = fmt::format("{}: GPUs of this model have no peer access", folded_names(machine, geforce));
     none.level = Level::note;  // the machine is built that way
     none.devices = geforce;
@@ -170,7 +167,6 @@ void peer_refused(const RuleInput& input, RuleResult& result) {
                              source_of(machine.gpus[geforce.front().index].model.source, "model")});
     none.fix = {"nvidia-smi topo -p2p w    # the driver's own word"};
     none.advice = "Copies between them go through host memory, at about half the rate of one PCIe link.";
-    result.add(std::move(none));
     return;
   }
   if (machine.peers.empty() && mig.empty())
@@ -216,7 +212,7 @@ void peer_refused(const RuleInput& input, RuleResult& result) {
     result.add(std::move(untold));
   }
   if (!mig.empty()) {
-    Finding split;
+    auto& split = result.add();
     split.title = fmt::format("{}: MIG is on, so there is no peer access between GPUs", folded_names(machine, mig));
     split.devices = mig;
     split.cause = "peer access";
@@ -225,7 +221,6 @@ void peer_refused(const RuleInput& input, RuleResult& result) {
     for (const auto& gpu : mig)
       split.evidence.push_back(evidence_of(input.facts, gpu_fact(machine, gpu.index, "mig"), "MIG enabled"));
     split.fix = {interrupting("nvidia-smi -mig 0", Interrupts::gpus)};
-    result.add(std::move(split));
   }
 }
 
@@ -241,7 +236,7 @@ void persistence(const RuleInput& input, RuleResult& result) {
     if (state == "disabled") off.push_back(gpu_ref(gpu));
   }
   if (off.empty()) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("Persistence mode of {} is off", folded_names(machine, off));
   finding.level = Level::note;
   finding.devices = off;
@@ -249,7 +244,6 @@ void persistence(const RuleInput& input, RuleResult& result) {
       evidence_of(input.facts, gpu_fact(machine, off.front().index, "persistence"), "persistence mode disabled"));
   finding.fix = {"systemctl enable --now nvidia-persistenced"};
   finding.advice = "Without it the first use of an idle GPU takes seconds.";
-  result.add(std::move(finding));
 }
 
 // Its temperature where that is known together with the one at which it slows down; no words: it is below.
@@ -292,7 +286,7 @@ void throttled(const RuleInput& input, RuleResult& result) {
         why += (why.empty() ? "" : ", ") + std::string(reason);
     }
     if (why.empty() && (!hot || hot->text.empty())) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = why.empty() ? fmt::format("{} is too hot: {}", name_of(machine, gpu_ref(gpu)), hot->text)
                                 : fmt::format("{} is throttled: {}", name_of(machine, gpu_ref(gpu)), why);
     finding.devices = {gpu_ref(gpu)};
@@ -301,7 +295,6 @@ void throttled(const RuleInput& input, RuleResult& result) {
     if (hot && !hot->text.empty()) finding.evidence.push_back(*hot);
     finding.fix = {fmt::format("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {}", smi_id(machine, gpu))};
     finding.advice = "Check cooling and power of this server.";
-    result.add(std::move(finding));
   }
 }
 
@@ -310,7 +303,7 @@ void broken_memory(const RuleInput& input, RuleResult& result) {
   auto gpus = nvidia_gpus(machine);
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     const bool told = input.facts.find(gpu_fact(machine, gpu, "ecc_uncorrected")) != nullptr;
-    if (told && std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) gpus.push_back(gpu);
+    if (told && std::ranges::find(gpus, gpu) == gpus.end()) gpus.push_back(gpu);
   }
   if (gpus.empty()) return result.not_applicable();
   for (const auto gpu : gpus) {
@@ -330,7 +323,7 @@ void broken_memory(const RuleInput& input, RuleResult& result) {
     }
     const auto uncorrected = input.facts.number(errors).value_or(0);
     if (!failed && !waits && !exceeded && uncorrected == 0) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.devices = {gpu_ref(gpu)};
     finding.level = failed ? Level::broken : Level::warning;
     const auto name = name_of(machine, gpu_ref(gpu));
@@ -351,7 +344,6 @@ void broken_memory(const RuleInput& input, RuleResult& result) {
     finding.fix = {failed || exceeded ? "# replace the GPU"
                    : nvidia           ? reset_of(machine, gpu)
                                       : "# reset it with its maker's tool"};
-    result.add(std::move(finding));
   }
 }
 

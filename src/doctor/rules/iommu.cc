@@ -31,7 +31,7 @@ bool is_arm(const Machine& machine) {
 
 bool has_word(std::string_view line, std::string_view word) {
   const auto words = text::words(line);
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 // Whether the IOMMU translates a device's addresses: by the type of its group, else by the kernel's log.
@@ -122,7 +122,7 @@ void redirecting(const RuleInput& input, const std::set<std::uint32_t>& ports, b
   for (const auto& bridge : found) {
     for (auto& flow : flows_through(machine, bridge)) {
       const auto same = [&](const predict::Flow& other) { return other.from == flow.from && other.to == flow.to; };
-      if (std::none_of(flows.begin(), flows.end(), same)) flows.push_back(flow);
+      if (std::ranges::none_of(flows, same)) flows.push_back(flow);
     }
   }
   finding.level = flows.empty() ? Level::note : Level::warning;
@@ -202,7 +202,7 @@ void translating(const RuleInput& input, RuleResult& result) {
 }
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> known) {
-  return std::find(known.begin(), known.end(), word) != known.end();
+  return std::ranges::find(known, word) != known.end();
 }
 
 // Documentation/admin-guide/kernel-parameters of the kernel: amd_iommu, intel_iommu, iommu.
@@ -232,7 +232,7 @@ void misspelled(const RuleInput& input, RuleResult& result) {
       const bool arm = is_arm(input.machine());
       if (is_known_value(option, value) && !(arm && value == "pt")) continue;
       const bool meant_pt = value == "pt";
-      Finding finding;
+      auto& finding = result.add();
       finding.title = fmt::format("The kernel ignores {}={}", option, text::quote(value));
       finding.evidence.push_back({text::quote(word, 120), line->where});
       finding.cause = "iommu";
@@ -260,7 +260,6 @@ void misspelled(const RuleInput& input, RuleResult& result) {
         finding.advice =
             meant_pt ? "Use iommu=pt." : "Use a value of the kernel's documentation (kernel-parameters.txt).";
       }
-      result.add(std::move(finding));
     }
   }
 }

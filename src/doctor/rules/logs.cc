@@ -98,7 +98,7 @@ void xid(const RuleInput& input, RuleResult& result) {
     // "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
     if (*code == 154 && text::trim(seen->value).ends_with("(None)")) continue;
     const auto subject = subject_of(machine, std::string_view(name).substr(0, dot));
-    Finding finding;
+    auto& finding = result.add();
     finding.devices = subject.devices;
     if (!subject.devices.empty() && subject.devices.front().kind == NodeKind::gpu)
       finding.cause = fmt::format("gpu {}", subject.devices.front().index);
@@ -111,7 +111,6 @@ void xid(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back({text::quote(seen->value, 160), seen->where});
     finding.fix = {*code == 79 ? "# power-cycle the server; if it happens again, change slot, riser or GPU"
                                : "nvidia-smi -q; dcgmi diag -r 3"};
-    result.add(std::move(finding));
   }
 }
 
@@ -122,7 +121,7 @@ void sxid(const RuleInput& input, RuleResult& result) {
   for (const auto& [name, seen] : lines) {
     const auto dot = name.rfind('.');
     const auto code = name.substr(dot + 1);
-    Finding finding;
+    auto& finding = result.add();
     const bool fatal = seen->value.find(" Fatal") != std::string::npos;
     finding.level = fatal ? Level::broken : Level::warning;
     finding.title = fmt::format("NVSwitch {}: SXid {}, {}", name.substr(0, dot), code,
@@ -133,7 +132,6 @@ void sxid(const RuleInput& input, RuleResult& result) {
     finding.fix = {"systemctl status nvidia-fabricmanager    # its log names the port and the GPU",
                    interrupting("systemctl restart nvidia-fabricmanager", Interrupts::gpus, "after a fatal one")};
     finding.advice = "After a fatal error NVLink of this host is down until its GPUs and switches are reset.";
-    result.add(std::move(finding));
   }
 }
 
@@ -144,8 +142,8 @@ Matters limit_matters(const RuleInput& input, const Subject& subject, const std:
   if (!subject.devices.empty()) return Matters::yes;
   if (input.facts.find(fmt::format("kernel.pcie_limited.{}.driver", name)) != nullptr) return Matters::yes;
   auto code = input.facts.hex(fmt::format("kernel.pcie_limited.{}.class", name));
-  const auto device = std::find_if(machine.pci.begin(), machine.pci.end(),
-                                   [&name](const auto& one) { return one.bus_id.to_string() == name; });
+  const auto device =
+      std::ranges::find_if(machine.pci, [&name](const auto& one) { return one.bus_id.to_string() == name; });
   if (device != machine.pci.end() && device->class_code) code = *device->class_code;
   if (!code) return Matters::unknown;
   const auto base = *code >> 16U;
@@ -176,7 +174,7 @@ void limited(const RuleInput& input, RuleResult& result) {
     const auto able = input.facts.number(fmt::format("kernel.pcie_limited.{}.able_gbps", name));
     if (!now || !able || *now >= *able) continue;
     const auto subject = subject_of(machine, name);
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: the kernel found {:.0f} of {:.0f} Gb/s of PCIe for it", subject.name, *now, *able);
     finding.devices = subject.devices;
     // The line stands in the log too where a slot has no more, and where the device's ports need no more.
@@ -201,7 +199,6 @@ void limited(const RuleInput& input, RuleResult& result) {
       finding.title += "; what it is is not recorded";
       finding.advice = "Nothing here says whether it is a GPU, a NIC or a bridge on their way (lspci does).";
     }
-    result.add(std::move(finding));
   }
 }
 
@@ -242,14 +239,13 @@ void complaints(const RuleInput& input, RuleResult& result) {
   for (const auto& kind : kKinds) {
     for (const auto& [bus, seen] : input.facts.below(kind.fact)) {
       const auto subject = subject_of(machine, bus);
-      Finding finding;
+      auto& finding = result.add();
       finding.title = fmt::format("{}: {}", subject.name, kind.title);
       finding.devices = subject.devices;
       finding.level = kind.level;
       finding.path = subject.name;
       finding.evidence.push_back({text::quote(seen->value, 200), seen->where});
       finding.advice = kind.advice;
-      result.add(std::move(finding));
     }
   }
 }
@@ -259,7 +255,7 @@ void iommu_faults(const RuleInput& input, RuleResult& result) {
   if (placed_devices(input.machine()).empty() && lines.empty()) return result.not_applicable();
   if (lines.empty() && !log_known(input, result)) return;
   if (lines.empty()) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("The IOMMU refused accesses of devices ({} line{} in the kernel's log)", lines.size(),
                               lines.size() == 1 ? "" : "s");
   finding.path = "devices that the lines name";
@@ -269,7 +265,6 @@ void iommu_faults(const RuleInput& input, RuleResult& result) {
   }
   finding.fix = add_kernel_option("iommu=pt");
   finding.advice = "A device read or wrote where the IOMMU has no page for it: its transfer failed.";
-  result.add(std::move(finding));
 }
 
 void job_network(const RuleInput& input, RuleResult& result) {
@@ -281,7 +276,7 @@ void job_network(const RuleInput& input, RuleResult& result) {
   if (network == nullptr && none == nullptr) return result.lacks("no log of a job (NCCL_DEBUG=INFO)");
   const bool socket = network != nullptr && text::lower(network->value).starts_with("socket");
   if (!socket && none == nullptr) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = seen_rails ? "The job goes by TCP sockets, though this host has rails"
                              : "The job goes by TCP sockets; no RDMA device of its host is recorded";
   if (!seen_rails) finding.level = Level::note;
@@ -296,13 +291,12 @@ void job_network(const RuleInput& input, RuleResult& result) {
   finding.fix = {"ls -l /dev/infiniband; ibv_devinfo    # in the job's container: are the devices there?",
                  "# containers: --device=/dev/infiniband, and libibverbs with the NIC's provider inside"};
   finding.advice = "NCCL found no RDMA device that it may use: not passed to the container, no provider, or excluded.";
-  result.add(std::move(finding));
 }
 
 void complaints_of(const char* library, const std::vector<std::pair<std::string, const Seen*>>& lines,
                    RuleResult& result) {
   if (lines.empty()) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("{} warned {} time{}: {}", library, lines.size(), lines.size() == 1 ? "" : "s",
                               text::quote(lines.front().second->value, 90));
   finding.level = Level::note;
@@ -318,7 +312,6 @@ void complaints_of(const char* library, const std::vector<std::pair<std::string,
   }
   finding.path = "that job";
   finding.advice = "The first warning is usually the cause, the others follow from it.";
-  result.add(std::move(finding));
 }
 
 void job_warnings(const RuleInput& input, RuleResult& result) {

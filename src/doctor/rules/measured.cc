@@ -21,7 +21,7 @@ std::map<Series, std::vector<const Measurement*>> series_of(const RuleInput& inp
     out[{row.device, row.gpu_memory, row.operation, row.qps, gpu_of(row).value_or(~0U), row.both_ways}].push_back(&row);
   }
   for (auto& [key, rows] : out) {
-    std::sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) { return a->bytes < b->bytes; });
+    std::ranges::sort(rows, [](const auto* a, const auto* b) { return a->bytes < b->bytes; });
   }
   return out;
 }
@@ -35,12 +35,12 @@ void few_reads(const RuleInput& input, RuleResult& result) {
     if (row.max_read == 0 || row.max_read >= 16) {
       if (row.max_read != 0) continue;
       // If it is not recorded: reads far below writes of the same size over one NIC.
-      const auto write = std::find_if(input.measured.begin(), input.measured.end(), [&](const Measurement& one) {
+      const auto write = std::ranges::find_if(input.measured, [&](const Measurement& one) {
         return one.operation == Operation::write && !one.failed && one.device == row.device && one.bytes == row.bytes &&
                one.gpu_memory == row.gpu_memory && one.qps == row.qps && one.both_ways == row.both_ways;
       });
       if (write == input.measured.end() || row.gbps >= 0.5 * write->gbps || row.bytes < 4096) continue;
-      Finding finding;
+      auto& finding = result.add();
       finding.title =
           fmt::format("Reads over {} reach {:.0f} Gb/s where writes reach {:.0f}", row.device, row.gbps, write->gbps);
       set_measured(finding, row.gbps, write->gbps);
@@ -49,10 +49,9 @@ void few_reads(const RuleInput& input, RuleResult& result) {
       finding.evidence = {evidence_of(machine, row), evidence_of(machine, *write)};
       finding.fix = {fmt::format("ib_read_bw -d {} -o 16 SERVER    # 16 outstanding reads", row.device)};
       finding.advice = "Set max_rd_atomic to the device's max_qp_rd_atom when the queue pair is connected.";
-      result.add(std::move(finding));
       return;
     }
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: only {} outstanding reads for each queue pair", row.device, row.max_read);
     finding.confidence = Confidence::measured;
     finding.path = row.device;
@@ -65,7 +64,6 @@ void few_reads(const RuleInput& input, RuleResult& result) {
     finding.evidence = {evidence_of(machine, row), {fmt::format("outstanding reads {}", row.max_read), row.where}};
     finding.fix = {fmt::format("ib_read_bw -d {} -o 16 SERVER", row.device),
                    "# in programs: set max_rd_atomic and max_dest_rd_atomic to the device's max_qp_rd_atom"};
-    result.add(std::move(finding));
     return;
   }
   if (!reads) result.lacks("no measured RDMA reads (--measured)");
@@ -81,7 +79,7 @@ void small_blocks(const RuleInput& input, RuleResult& result) {
     const auto& small = *rows.front();
     const auto& large = *rows.back();
     if (small.bytes < 4096 || small.bytes >= 524288 || large.bytes < 524288 || small.gbps >= 0.5 * large.gbps) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("Blocks of {} KiB reach {:.0f} Gb/s, blocks of {} KiB reach {:.0f}", small.bytes >> 10,
                                 small.gbps, large.bytes >> 10, large.gbps);
     set_measured(finding, small.gbps, large.gbps);
@@ -90,7 +88,6 @@ void small_blocks(const RuleInput& input, RuleResult& result) {
     if (const auto nic = nic_of(machine, small)) finding.devices = {nic_ref(*nic)};
     finding.evidence = {evidence_of(machine, small), evidence_of(machine, large)};
     finding.advice = "Coalesce blocks to 512 KiB or more, or keep more of them in flight.";
-    result.add(std::move(finding));
   }
 }
 
@@ -109,7 +106,7 @@ void dip(const RuleInput& input, RuleResult& result) {
         peak = row;
       }
       if (peak == nullptr || row->bytes <= peak->bytes || row->gbps >= 0.85 * best) continue;
-      Finding finding;
+      auto& finding = result.add();
       // MPI's and other programs do not say which device they used.
       const auto& name = row->device.empty() ? row->program : row->device;
       finding.title = fmt::format("{}: messages of {} KiB reach {:.0f} Gb/s, smaller ones up to {:.0f}", name,
@@ -121,7 +118,6 @@ void dip(const RuleInput& input, RuleResult& result) {
       finding.fix = {"export NCCL_IB_QPS_PER_CONNECTION=4",
                      fmt::format("ib_write_bw -d {} -a -q 4 SERVER", row->device.empty() ? "DEVICE" : row->device)};
       finding.advice = "Use four queue pairs or more, or cut messages to the faster size.";
-      result.add(std::move(finding));
       break;
     }
   }
@@ -145,7 +141,7 @@ void queue_pairs(const RuleInput& input, RuleResult& result) {
       if (best == nullptr || many.gbps > best->gbps) best = &many;
     }
     if (best == nullptr || best->gbps <= 1.15 * one.gbps) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: one queue pair reaches {:.0f} Gb/s, {} reach {:.0f}", one.device, one.gbps,
                                 best->qps, best->gbps);
     set_measured(finding, one.gbps, best->gbps);
@@ -155,7 +151,6 @@ void queue_pairs(const RuleInput& input, RuleResult& result) {
     if (nic) finding.devices = {nic_ref(*nic)};
     finding.evidence = {evidence_of(machine, one), evidence_of(machine, *best)};
     finding.fix = {"export NCCL_IB_QPS_PER_CONNECTION=4"};
-    result.add(std::move(finding));
     return;
   }
   if (!any) result.lacks("no two measured rows of one size with one and with several queue pairs (--measured)");
@@ -176,7 +171,7 @@ void below_expectation(const RuleInput& input, RuleResult& result) {
     any = true;
     const auto& range = prediction->gbs;
     if (row.gbps / 8 >= 0.9 * range.low) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: {:.0f} Gb/s measured, {:.0f} to {:.0f} expected",
                                 predict::to_string(machine, *row.flow), row.gbps, range.low * 8, range.high * 8);
     set_measured(finding, row.gbps, range.expected * 8);
@@ -193,7 +188,6 @@ void below_expectation(const RuleInput& input, RuleResult& result) {
     if (row.flow->conditions.mover == predict::Mover::device)  // the command's options say nothing of others
       finding.fix.push_back(fmt::format("fairway predict {}", predict::argument_of(machine, *row.flow)));
     finding.advice = "No other rule explains it: compare with a machine of the same kind (fairway doctor fleet).";
-    result.add(std::move(finding));
   }
   if (!any) result.lacks("no measured row whose expected rate is known (--measured)");
 }
@@ -206,7 +200,7 @@ void run_failed(const RuleInput& input, RuleResult& result) {
     const bool lacks = lacks_memory(row.problem);
     if (!row.failed || (row.operation == Operation::read && !lacks) || !said.insert(row.program + row.problem).second)
       continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{} failed: {}", row.program, topology::text::quote(row.problem, 90));
     finding.confidence = Confidence::measured;
     finding.path = row.device.empty() ? "what it measured" : row.device;
@@ -229,7 +223,6 @@ void run_failed(const RuleInput& input, RuleResult& result) {
     } else {
       finding.advice = "The run ended with this error: its other rows, if any, may be incomplete.";
     }
-    result.add(std::move(finding));
   }
 }
 
@@ -276,7 +269,7 @@ void swallowed_segments(const RuleInput& input, RuleResult& result) {
     by_sockets = by_sockets || row.device == "tcp";
     if (row.segment_bytes == 0) continue;
     constexpr std::uint32_t kHeaders = 60;  // of IPv6 and TCP
-    Finding finding;
+    auto& finding = result.add();
     finding.title =
         fmt::format("The way to the other host swallows long segments; those of {} bytes pass", row.segment_bytes);
     finding.level = Level::broken;
@@ -291,7 +284,6 @@ void swallowed_segments(const RuleInput& input, RuleResult& result) {
         "A switch, bridge or tunnel on the way has an MTU smaller than the interfaces', and the ICMP message that "
         "would say so does not arrive: one of {} bytes passes. Fairway goes on in short segments; others hang.",
         row.segment_bytes + kHeaders);
-    result.add(std::move(finding));
     return;
   }
   if (!by_sockets) result.not_applicable();  // no rate over sockets: --measure --with gives one

@@ -23,8 +23,8 @@ void fewer_than_peers(const RuleInput& input, const LinkCounts& links, RuleResul
     const auto found = links.find(gpu);
     by_count[found == links.end() ? 0 : found->second.second].push_back(gpu);
   }
-  const auto usual = std::max_element(by_count.begin(), by_count.end(),
-                                      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  const auto usual = std::ranges::max_element(
+      by_count, [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   const auto& peers = usual->second;
   if (usual->first == 0 || peers.size() < 2 || peers.size() * 2 <= machine.gpus.size()) return;
   const auto rate = [&](std::uint32_t from, std::uint32_t to) {
@@ -39,7 +39,7 @@ void fewer_than_peers(const RuleInput& input, const LinkCounts& links, RuleResul
       // With MIG there is no peer access: that is peer-refused.
       if (text::lower(input.facts.text(gpu_fact(machine, gpu, "mig"))) == "enabled") continue;
       const auto name = name_of(machine, gpu_ref(gpu));
-      Finding finding;
+      auto& finding = result.add();
       finding.title = count == 0 ? fmt::format("{} has no NVLink; {} have {} each", name,
                                                render::count(peers.size(), "other GPU"), usual->first)
                                  : fmt::format("{} has {} NVLinks; {} have {} each", name, count,
@@ -63,7 +63,6 @@ void fewer_than_peers(const RuleInput& input, const LinkCounts& links, RuleResul
                      interrupting("systemctl restart nvidia-fabricmanager", Interrupts::gpus),
                      reset_of(machine, gpu, "else replace it")};
       finding.advice = "Until then its traffic to other GPUs takes PCIe.";
-      result.add(std::move(finding));
     }
   }
 }
@@ -78,7 +77,7 @@ void differ_as_pair(const RuleInput& input, const LinkCounts& links, RuleResult&
   if (first == second || !models[0].model || !models[1].model || *models[0].model != *models[1].model) return;
   const auto gpu = first < second ? links.begin()->first : links.rbegin()->first;
   const auto name = name_of(machine, gpu_ref(gpu));
-  Finding finding;
+  auto& finding = result.add();
   finding.title =
       fmt::format("{} has {} NVLinks; the other GPU has {}", name, std::min(first, second), std::max(first, second));
   // A paste may end before the last GPU's links do.
@@ -89,7 +88,6 @@ void differ_as_pair(const RuleInput& input, const LinkCounts& links, RuleResult&
   finding.evidence = {{fmt::format("{} and {} links", first, second), "NVLink states"}};
   finding.fix = {fmt::format("nvidia-smi nvlink -s; nvidia-smi nvlink -e -i {}", smi_id(machine, gpu)),
                  reset_of(machine, gpu, "else reseat the bridge")};
-  result.add(std::move(finding));
 }
 
 // Links that are up and slower than the others of GPUs of the same model.
@@ -106,9 +104,8 @@ void slower_links(const RuleInput& input, RuleResult& result) {
     Finding finding;
     for (const auto& [link, seen] : links_of(gpu)) {
       const auto& alike = rates[model_of(gpu)];
-      const auto usual = std::max_element(alike.begin(), alike.end(), [](const auto& a, const auto& b) {
-                           return a.second < b.second;
-                         })->first;
+      const auto usual =
+          std::ranges::max_element(alike, [](const auto& a, const auto& b) { return a.second < b.second; })->first;
       if (rate_of(*seen) >= 0.9 * usual) continue;
       finding.evidence.push_back({fmt::format("link {}: {} GB/s, others {:g}", link, seen->value, usual), seen->where});
     }
@@ -144,7 +141,7 @@ bool all_inactive(const RuleInput& input, bool others, RuleResult& result) {
     if (input.facts.find(key) == nullptr) continue;
     any = true;
     const auto name = name_of(machine, gpu_ref(gpu));
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: none of its NVLinks is active", name);
     // Cards without bridges have none, and a guest that was given one GPU has no use for them.
     const bool joined = machine.gpus.size() > 1 && is_of_a_board(machine.gpus[gpu].model.value_or(""));
@@ -156,7 +153,6 @@ bool all_inactive(const RuleInput& input, bool others, RuleResult& result) {
     finding.fix = {
         fmt::format("nvidia-smi nvlink -e -i {}; systemctl status nvidia-fabricmanager", smi_id(machine, gpu)),
         reset_of(machine, gpu, "else replace it")};
-    result.add(std::move(finding));
   }
   return any;
 }
@@ -191,7 +187,7 @@ void nvlink_down(const RuleInput& input, RuleResult& result) {
     // Between GPUs without switches how many links lead where differs by design; one that is there and down is a fault.
     const bool down = count.first < count.second;
     if (!down) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title =
         fmt::format("{}: {} of {} NVLinks are up", name_of(machine, gpu_ref(gpu)), count.first, count.second);
     finding.devices = {gpu_ref(gpu)};
@@ -211,10 +207,9 @@ void nvlink_down(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back({fmt::format("{} links, {} active", count.second, count.first), "NVLink states"});
     finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", smi_id(machine, gpu)),
                    reset_of(machine, gpu, "else replace it")};
-    result.add(std::move(finding));
   }
   fewer_than_peers(input, links, result);
-  if (std::any_of(machine.gpus.begin(), machine.gpus.end(), [](const auto& gpu) { return !gpu.nvlinks.empty(); }))
+  if (std::ranges::any_of(machine.gpus, [](const auto& gpu) { return !gpu.nvlinks.empty(); }))
     differ_as_pair(input, links, result);
 }
 
@@ -229,7 +224,7 @@ void p2p_disabled(const RuleInput& input, RuleResult& result) {
   if (p2p == nullptr || nccl_number(p2p->value) == 0) return;
   const bool linked = topology::has_gpu_links(machine);
   const bool shared = shm == nullptr || nccl_number(shm->value) == 0;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("NCCL_P2P_DISABLE={}: NCCL does not use {}{}", p2p->value,
                               linked ? "the GPUs' NVLinks" : "peer access between GPUs",
                               shared ? "" : ", nor shared memory: all goes by the network");
@@ -239,7 +234,6 @@ void p2p_disabled(const RuleInput& input, RuleResult& result) {
   if (!shared) finding.evidence.push_back({"NCCL_SHM_DISABLE=" + shm->value, shm->where});
   finding.fix = {shared ? "unset NCCL_P2P_DISABLE" : "unset NCCL_P2P_DISABLE NCCL_SHM_DISABLE"};
   finding.advice = "Often left over from a search for a hang; its copies take a far slower way.";
-  result.add(std::move(finding));
 }
 
 // What systemctl says of the fabric manager, and CUDA's error 802, with which it waits for it. True: they tell.
@@ -249,7 +243,7 @@ bool fabric_manager(const RuleInput& input, bool switched, RuleResult& result) {
   if (state == nullptr && waits == nullptr) return false;
   const bool runs = state != nullptr && state->value.starts_with("active");
   if (runs && waits == nullptr) return true;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = state == nullptr || runs ? "CUDA waits for the NVLink fabric (error 802)"
                                            : "The fabric manager does not run: " + state->value;
   // Without NVSwitches it has nothing to do.
@@ -262,7 +256,6 @@ bool fabric_manager(const RuleInput& input, bool switched, RuleResult& result) {
   finding.fix = {"systemctl status nvidia-fabricmanager    # its version must be that of the driver",
                  interrupting("systemctl enable --now nvidia-fabricmanager", Interrupts::gpus)};
   finding.advice = "Behind NVSwitches no GPU can be used before it has joined them.";
-  result.add(std::move(finding));
   return true;
 }
 
@@ -310,7 +303,7 @@ std::vector<Evidence> unhealthy_fabric(const RuleInput& input, std::uint32_t gpu
     // "Success" is the only good one of NVML's words for how a GPU's registration ended.
     const bool refused =
         name == "status" && !value.empty() && value != "success" && value != "n/a" && value != "not supported";
-    if (configured_wrong || refused || std::find(std::begin(kBad), std::end(kBad), value) != std::end(kBad))
+    if (configured_wrong || refused || std::ranges::find(kBad, value) != std::end(kBad))
       out.push_back({fmt::format("fabric {}: {}", name, seen->value), seen->where});
   }
   return out;
@@ -323,7 +316,7 @@ void fabric_health(const RuleInput& input, RuleResult& result) {
     any = any || !input.facts.below(gpu_fact(machine, gpu, "fabric")).empty();
     auto evidence = unhealthy_fabric(input, gpu);
     if (evidence.empty()) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: the NVLink fabric is not healthy", name_of(machine, gpu_ref(gpu)));
     finding.devices = {gpu_ref(gpu)};
     finding.path = name_of(machine, gpu_ref(gpu)) + " - other GPUs";
@@ -332,7 +325,6 @@ void fabric_health(const RuleInput& input, RuleResult& result) {
     finding.fix = {"nvidia-smi -q | grep -A12 Fabric; nvidia-smi nvlink -s",
                    "systemctl status nvidia-fabricmanager    # its log names the port or the switch"};
     finding.advice = "Drain the node: links of this GPU or of its switch are lost or are being routed around.";
-    result.add(std::move(finding));
   }
   if (any) return;
   if (machine.nv_switches.empty()) return result.not_applicable();

@@ -65,7 +65,7 @@ Finding link_finding(const Machine& machine, const PlacedDevice& device, Ref<Pci
 // Whether no device is on a path between two others, as of a part of a machine.
 bool has_no_paths(const Machine& machine) {
   const auto all = placed_devices(machine);
-  return std::none_of(all.begin(), all.end(), [&](const PlacedDevice& one) { return on_a_path(machine, one.node); });
+  return std::ranges::none_of(all, [&](const PlacedDevice& one) { return on_a_path(machine, one.node); });
 }
 
 // A hypervisor's emulated link says nothing of the hardware; pcie-emulated-bridge covers it.
@@ -82,7 +82,7 @@ bool nameless_links(const RuleInput& input, RuleResult& result) {
   for (const auto& [name, seen] : lines) {
     if (name.ends_with(".device")) continue;
     const auto device = input.facts.text(fmt::format("pcie.nameless.{}.device", name));
-    Finding finding;
+    auto& finding = result.add();
     finding.title =
         fmt::format("{}: it runs {}", device.empty() ? "A PCIe link" : "The PCIe link of " + device, seen->value);
     finding.level = Level::note;
@@ -91,7 +91,6 @@ bool nameless_links(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back({"LnkSta below LnkCap", seen->where});
     finding.fix = {"lspci -vv | grep -E '^[0-9a-f]|LnkCap:|LnkSta:'    # with the devices' lines"};
     finding.advice = "A slot may support no more, and an idle GPU lowers its speed.";
-    result.add(std::move(finding));
   }
   return !lines.empty();
 }
@@ -106,7 +105,7 @@ void width(const RuleInput& input, RuleResult& result) {
     if (!link.width || !best.width)
       return result.lacks(link_name(machine, device, pci) + ": its width is not recorded");
     if (*link.width == 0 || *link.width >= *best.width || is_emulated(machine, pci)) return;
-    auto finding = link_finding(machine, device, pci, fmt::format("x{} of x{}", *link.width, *best.width));
+    auto& finding = result.add(link_finding(machine, device, pci, fmt::format("x{} of x{}", *link.width, *best.width)));
     finding.evidence.push_back({fmt::format("runs x{} at {:g} GT/s", *link.width, link.speed_gts.value_or(0)),
                                 source_of(link.width.source, "link width")});
     finding.evidence.push_back(
@@ -121,7 +120,6 @@ void width(const RuleInput& input, RuleResult& result) {
     const bool told = link.max_width.source == topology::Source::nvml && machine.host_bridges.empty();
     if (told && device.node.kind == NodeKind::gpu) finding.level = Level::warning;
     if (told && finding.path.empty()) finding.path = name_of(machine, device.node);
-    result.add(std::move(finding));
   });
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     const auto now = input.facts.number(gpu_fact(machine, gpu, "pcie_width"));
@@ -129,7 +127,7 @@ void width(const RuleInput& input, RuleResult& result) {
     if (machine.gpus[gpu].pci || !now || !most) continue;
     any = true;
     if (*now >= *most) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: the PCIe link runs x{:g} of x{:g}", name_of(machine, gpu_ref(gpu)), *now, *most);
     finding.devices = {gpu_ref(gpu)};
     finding.path = name_of(machine, gpu_ref(gpu));
@@ -137,7 +135,6 @@ void width(const RuleInput& input, RuleResult& result) {
         evidence_of(input.facts, gpu_fact(machine, gpu, "pcie_width"), fmt::format("runs x{:g}", *now)));
     finding.fix = {fmt::format("nvidia-smi -q -i {} | grep -A8 'GPU Link Info'", smi_id(machine, gpu))};
     finding.advice = kReseat;
-    result.add(std::move(finding));
   }
   any = nameless_links(input, result) || any;
   if (!any) result.not_applicable();
@@ -161,7 +158,8 @@ void speed(const RuleInput& input, RuleResult& result) {
         link.max_speed_gts.source == topology::Source::nvml ||
         (machine.pci[pci.index].parent && machine.pci[machine.pci[pci.index].parent.index].link.max_speed_gts.known());
     const bool loaded = gpu && input.facts.text(gpu_fact(machine, device.node.index, "load")) == "yes";
-    auto finding = link_finding(machine, device, pci, fmt::format("{:g} of {:g} GT/s", *link.speed_gts, *best.speed));
+    auto& finding =
+        result.add(link_finding(machine, device, pci, fmt::format("{:g} of {:g} GT/s", *link.speed_gts, *best.speed)));
     if ((gpu && !loaded) || !port_known) finding.level = Level::note;
     finding.evidence.push_back(
         {fmt::format("runs at {:g} GT/s", *link.speed_gts), source_of(link.speed_gts.source, "link speed")});
@@ -176,7 +174,6 @@ void speed(const RuleInput& input, RuleResult& result) {
     finding.advice = gpu && !loaded ? "An idle GPU lowers its link speed to save power: check again under load."
                      : port_known   ? "Retrain the link; if it falls back, change riser or slot, or update firmware."
                                     : "The slot's own limit is not recorded: the slot may support no more.";
-    result.add(std::move(finding));
   });
   if (!any) result.not_applicable();
 }
@@ -239,7 +236,7 @@ void slot(const RuleInput& input, RuleResult& result) {
       continue;
     std::vector<NodeRef> nodes;
     for (const auto nic : card.nics) nodes.push_back(nic_ref(nic));
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: ports of {:.0f} Gb/s in all on a PCIe link that carries {:.0f}",
                                 folded_names(machine, nodes), card.wanted, card.carried);
     finding.devices = nodes;
@@ -263,7 +260,6 @@ void slot(const RuleInput& input, RuleResult& result) {
       finding.mended_gbps = card.wanted;
       finding.advice = "Move the card to a slot with more lanes or a newer generation.";
     }
-    result.add(std::move(finding));
   }
 }
 
@@ -341,7 +337,7 @@ void max_payload(const RuleInput& input, RuleResult& result) {
   for (const auto& [key, devices] : slow) {
     std::vector<NodeRef> nodes;
     for (const auto& device : devices) nodes.push_back(device.node);
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: PCIe packets carry at most 128 bytes", folded_names(machine, nodes));
     finding.devices = nodes;
     finding.evidence.push_back(evidence_of(input.facts, key, "MaxPayload 128 bytes"));
@@ -349,7 +345,6 @@ void max_payload(const RuleInput& input, RuleResult& result) {
     cost_of_share(input, flows_through(machine, nodes.front()), 1 - (128.0 / 152) / (256.0 / 280)).write_to(finding);
     finding.fix = add_kernel_option("pci=pcie_bus_perf");
     finding.advice = "Or set the payload size in the BIOS.";
-    result.add(std::move(finding));
   }
 }
 
@@ -360,7 +355,7 @@ void emulated_bridge(const RuleInput& input, RuleResult& result) {
   const auto devices = placed_devices(machine);
   if (devices.empty()) return result.not_applicable();
   if (machine.host_bridges.empty() &&
-      std::all_of(devices.begin(), devices.end(), [](const PlacedDevice& one) { return one.above.empty(); }))
+      std::ranges::all_of(devices, [](const PlacedDevice& one) { return one.above.empty(); }))
     return result.lacks("the bridges above GPUs and NICs are not recorded (lspci -vvv as root)");
   for (const auto& device : devices) {
     const auto own = topology::current_gbs(machine.pci[device.pci.index].link);
@@ -378,7 +373,7 @@ void emulated_bridge(const RuleInput& input, RuleResult& result) {
     }
   }
   if (behind.empty()) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("{}: behind an emulated bridge that reports 2.5 GT/s x1", folded_names(machine, behind));
   finding.devices = behind;
   finding.level = Level::note;  // no traffic is slower; programs that believe the rate choose other routes
@@ -386,7 +381,6 @@ void emulated_bridge(const RuleInput& input, RuleResult& result) {
       {fmt::format("bridge {} reports a rate more than 8 times below the device's", *bridges.begin()), "PCI tree"});
   finding.fix = {"fairway topo export nccl -o topo.xml", "export NCCL_TOPO_FILE=$PWD/topo.xml"};
   finding.advice = "Fairway ignores such rates. Programs that believe them need a topology file.";
-  result.add(std::move(finding));
 }
 
 constexpr Rule kRules[] = {

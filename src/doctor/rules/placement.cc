@@ -29,9 +29,8 @@ std::vector<std::uint32_t> near_rails(const Machine& machine, std::uint32_t gpu)
     const auto kind = kind_of(machine, gpu, nic);
     if (kind != PathKind::unknown && !is_far(kind)) out.push_back(nic);
   }
-  std::stable_sort(out.begin(), out.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return kind_of(machine, gpu, a) < kind_of(machine, gpu, b);
-  });
+  std::ranges::stable_sort(
+      out, [&](std::uint32_t a, std::uint32_t b) { return kind_of(machine, gpu, a) < kind_of(machine, gpu, b); });
   return out;
 }
 
@@ -64,7 +63,7 @@ void far_nic(const RuleInput& input, RuleResult& result) {
     const auto near = near_rails(machine, *gpu);
     if (near.empty()) continue;
     auto& far = by_nic[*nic];
-    if (std::find(far.gpus.begin(), far.gpus.end(), gpu_ref(*gpu)) != far.gpus.end()) continue;
+    if (std::ranges::find(far.gpus, gpu_ref(*gpu)) != far.gpus.end()) continue;
     // Through the nearer NIC: what a measured pair of that class reached; if there is none, the prediction.
     double mended = 0;
     for (const auto& other : input.measured) {
@@ -87,7 +86,7 @@ void far_nic(const RuleInput& input, RuleResult& result) {
     if (far.gpus.empty()) continue;
     std::vector<NodeRef> nearer;
     for (const auto one : far.nearer) nearer.push_back(nic_ref(one));
-    Finding finding;
+    auto& finding = result.add();
     finding.title =
         fmt::format("{} cross{} sockets to {}: use {} instead", folded_names(machine, far.gpus),
                     far.gpus.size() == 1 ? "es" : "", machine.nics[nic].name, folded_names(machine, nearer));
@@ -102,7 +101,6 @@ void far_nic(const RuleInput& input, RuleResult& result) {
                     joined_names(machine, {far.nearer.begin(), far.nearer.end()}), folded_names(machine, far.gpus)),
         fmt::format("fairway topo nics --gpu {}    # the NICs for one GPU, best first",
                     smi_id(machine, far.gpus.front().index))};
-    result.add(std::move(finding));
   }
   if (!any) result.lacks("no measured rows between GPUs and NICs (--measured)");
 }
@@ -114,8 +112,8 @@ void no_near_nic(const RuleInput& input, RuleResult& result) {
   std::vector<NodeRef> far;
   std::size_t near = 0;
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-    const bool known = std::any_of(nics.begin(), nics.end(),
-                                   [&](std::uint32_t nic) { return kind_of(machine, gpu, nic) != PathKind::unknown; });
+    const bool known =
+        std::ranges::any_of(nics, [&](std::uint32_t nic) { return kind_of(machine, gpu, nic) != PathKind::unknown; });
     if (!known) {
       result.lacks(topology::gpu_name(machine, machine.gpus[gpu]) + ": its path class to NICs is not recorded");
     } else if (near_rails(machine, gpu).empty()) {
@@ -126,7 +124,7 @@ void no_near_nic(const RuleInput& input, RuleResult& result) {
   }
   if (far.empty()) return;
   // Beside a Grace CPU each device has a PCI domain of its own: a matrix says SYS within a socket too.
-  const bool own_domains = std::all_of(far.begin(), far.end(), [&](const NodeRef& one) {
+  const bool own_domains = std::ranges::all_of(far, [&](const NodeRef& one) {
     const auto& model = machine.gpus[one.index].model;
     const auto* generation = model ? topology::find_gpu_generation(*model) : nullptr;
     return topology::c2c_gbs(machine, one.index) || (generation != nullptr && generation->c2c_gbs > 0);
@@ -135,9 +133,9 @@ void no_near_nic(const RuleInput& input, RuleResult& result) {
   // One rail for each, in turn: all of them can be busy at once.
   std::vector<predict::Flow> flows;
   for (std::size_t i = 0; i < far.size(); ++i) {
-    auto flow = full_flow({EndpointKind::gpu, far[i].index, {}}, {EndpointKind::nic, nics[i % nics.size()], {}});
+    auto& flow = flows.emplace_back(
+        full_flow({EndpointKind::gpu, far[i].index, {}}, {EndpointKind::nic, nics[i % nics.size()], {}}));
     flow.conditions.ordering = predict::Ordering::unknown;
-    flows.push_back(std::move(flow));
   }
   Finding finding;
   finding.title =
@@ -163,9 +161,9 @@ void no_near_nic(const RuleInput& input, RuleResult& result) {
   }
   cost.write_to(finding);
   // A GPU with a near NIC and an NVLink to them can relay for them. Otherwise the machine is built that way.
-  const bool relayed = std::any_of(far.begin(), far.end(), [&](const NodeRef& one) {
+  const bool relayed = std::ranges::any_of(far, [&](const NodeRef& one) {
     for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-      if (std::find(far.begin(), far.end(), gpu_ref(gpu)) != far.end()) continue;
+      if (std::ranges::find(far, gpu_ref(gpu)) != far.end()) continue;
       const auto path = topology::path_class(machine, one, gpu_ref(gpu));
       if (path && (path->kind == PathKind::nvlink || path->kind == PathKind::xgmi)) return true;
     }
@@ -202,10 +200,9 @@ bool slow_cells(const RuleInput& input, RuleResult& result) {
   for (auto& [line, rows] : tables) {
     if (rows.size() < 4) continue;
     any = true;
-    std::sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) { return a->gbps < b->gbps; });
+    std::ranges::sort(rows, [](const auto* a, const auto* b) { return a->gbps < b->gbps; });
     const double median = rows[rows.size() / 2]->gbps;
-    const auto alike =
-        std::find_if(rows.begin(), rows.end(), [&](const auto* row) { return row->gbps >= 0.7 * median; });
+    const auto alike = std::ranges::find_if(rows, [&](const auto* row) { return row->gbps >= 0.7 * median; });
     const auto slow = static_cast<std::size_t>(alike - rows.begin());
     if (slow == 0 || slow * 4 > rows.size() || (*alike)->gbps < 0.8 * median || rows.back()->gbps > 1.25 * median)
       continue;
@@ -213,7 +210,7 @@ bool slow_cells(const RuleInput& input, RuleResult& result) {
       return fmt::format("{}{} {} GPU{}", row.from_cpu ? "CPU" : "GPU", row.row, row.both_ways ? "<->" : "and",
                          row.column);
     };
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}{} reach {:.0f} Gb/s, other pairs {:.0f}", name(*rows[0]),
                                 slow > 1 ? fmt::format(" ({} cells of the table)", slow) : "", rows[0]->gbps, median);
     finding.path = name(*rows[0]);
@@ -225,13 +222,12 @@ bool slow_cells(const RuleInput& input, RuleResult& result) {
       for (const auto number : {rows[i]->row, rows[i]->column}) {
         const auto gpu = topology::find_gpu(machine, number);
         if (gpu && (number != rows[i]->row || !rows[i]->from_cpu) &&
-            std::find(finding.devices.begin(), finding.devices.end(), gpu_ref(gpu.index)) == finding.devices.end())
+            std::ranges::find(finding.devices, gpu_ref(gpu.index)) == finding.devices.end())
           finding.devices.push_back(gpu_ref(gpu.index));
       }
     }
     finding.advice = "Compare link width, NVLinks and root ports of both; measure again with nothing else running.";
     finding.fix = {"nvidia-smi nvlink -s; nvidia-smi topo -m    # are they joined as the others are?"};
-    result.add(std::move(finding));
   }
   return any;
 }
@@ -262,18 +258,18 @@ void unequal_pairs(const RuleInput& input, RuleResult& result) {
   if (classes.empty() && tables) return;
   if (classes.empty()) return result.lacks("no measured rows between GPUs and NICs (--measured)");
   const auto enough = [](const auto& one) { return one.second.size() >= 3; };
-  if (std::none_of(classes.begin(), classes.end(), enough))
+  if (std::ranges::none_of(classes, enough))
     return result.lacks("fewer than three measured pairs of one class over one NIC (--measured)");
   for (auto& [key, rows] : classes) {
     if (rows.size() < 3) continue;
     std::vector<double> rates;
     for (const auto* row : rows) rates.push_back(row->gbps);
-    std::sort(rates.begin(), rates.end());
+    std::ranges::sort(rates);
     const double median = rates[rates.size() / 2];
     for (const auto* row : rows) {
       if (row->gbps >= 0.9 * median) continue;
       const auto gpu = *gpu_of(*row);
-      Finding finding;
+      auto& finding = result.add();
       finding.title =
           fmt::format("{} reaches {} at {:.0f} Gb/s, paths of the same class at {:.0f}",
                       topology::gpu_name(machine, machine.gpus[gpu]), machine.nics[key.nic].name, row->gbps, median);
@@ -284,7 +280,6 @@ void unequal_pairs(const RuleInput& input, RuleResult& result) {
       finding.advice = fmt::format("All are {}: compare link width, root port, and which devices share the uplink.",
                                    topology::PathClass{key.kind, 0}.to_string());
       finding.fix = {"# measure again with nothing else running"};
-      result.add(std::move(finding));
     }
   }
 }
@@ -320,7 +315,7 @@ void shared_uplink(const RuleInput& input, RuleResult& result) {
       result.lacks(
           fmt::format("{}: its rate or that of the ports below it is not recorded", device.bus_id.to_string()));
     if (!uplink || wanted <= *uplink * 8 || !said.insert(nics).second) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{} share a PCIe uplink of {:.0f} Gb/s, and their ports have {:.0f}",
                                 folded_names(machine, nics), *uplink * 8, wanted);
     finding.devices = nics;
@@ -331,7 +326,6 @@ void shared_uplink(const RuleInput& input, RuleResult& result) {
     finding.advice =
         "Traffic to host memory and to GPUs of other switches crosses it; traffic to GPUs of the same switch does not.";
     finding.cause = "uplink " + device.bus_id.to_string();
-    result.add(std::move(finding));
   }
 }
 

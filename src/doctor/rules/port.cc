@@ -30,12 +30,12 @@ bool is_spare_of_card(const Machine& machine, std::uint32_t nic) {
 bool is_missed(const Machine& machine, const topology::PathMatrix& classes, std::uint32_t nic) {
   if (is_spare_of_card(machine, nic)) return false;
   for (const auto& [key, nics] : alike_nics(machine)) {
-    if (std::find(nics.begin(), nics.end(), nic) == nics.end()) continue;
-    const auto active = static_cast<std::size_t>(
-        std::count_if(nics.begin(), nics.end(), [&](auto one) { return is_active(machine, one); }));
+    if (std::ranges::find(nics, nic) == nics.end()) continue;
+    const auto active =
+        static_cast<std::size_t>(std::ranges::count_if(nics, [&](auto one) { return is_active(machine, one); }));
     if (nics.size() > 1 && active * 2 >= nics.size() && active > 0) return true;
   }
-  const auto own = std::find(classes.ends.begin(), classes.ends.end(), nic_ref(nic));
+  const auto own = std::ranges::find(classes.ends, nic_ref(nic));
   if (own == classes.ends.end()) return false;
   const auto column = static_cast<std::size_t>(own - classes.ends.begin());
   for (std::size_t row = 0; row < classes.ends.size(); ++row) {
@@ -87,12 +87,12 @@ void port_down(const RuleInput& input, RuleResult& result) {
   const auto classes = down.empty() ? topology::PathMatrix{} : topology::path_matrix(machine);
   for (const auto nic : down) {
     const auto& port = *port_of(machine, nic);
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: its port is {}", machine.nics[nic].name, *port.state);
     finding.devices = {nic_ref(nic)};
     std::size_t like = 0;
     for (const auto& [key, nics] : alike_nics(machine)) {
-      if (std::find(nics.begin(), nics.end(), nic) != nics.end()) like = nics.size();
+      if (std::ranges::find(nics, nic) != nics.end()) like = nics.size();
     }
     // Where RDMA devices are all that is known, those of InfiniBand are taken as alike, and those that the kernel lists
     // with its state of the port (an interface's own state says less).
@@ -124,7 +124,6 @@ void port_down(const RuleInput& input, RuleResult& result) {
     finding.advice = physical == "Polling"    ? "It gets no signal: check cable, transceiver and switch port."
                      : physical == "Disabled" ? "It is switched off."
                                               : "";
-    result.add(std::move(finding));
   }
 }
 
@@ -150,8 +149,7 @@ topology::Source source_of_counter(const topology::RdmaPort& port, std::string_v
 }
 
 bool has_any(const topology::RdmaPort& port, std::span<const std::string_view> counters) {
-  return std::any_of(counters.begin(), counters.end(),
-                     [&](std::string_view counter) { return counter_of(port, counter).has_value(); });
+  return std::ranges::any_of(counters, [&](std::string_view counter) { return counter_of(port, counter).has_value(); });
 }
 
 void flapping(const RuleInput& input, RuleResult& result) {
@@ -170,7 +168,7 @@ void flapping(const RuleInput& input, RuleResult& result) {
       // Every port of healthy servers has some from when its link came up.
       if (!grown && (counter == "port_rcv_errors" || counter == "excessive_buffer_overrun_errors")) continue;
       const bool saturated = *value == 255 && counter.starts_with("link_");
-      Finding finding;
+      auto& finding = result.add();
       finding.title =
           grown ? fmt::format("{}: {} grew by {} since the baseline", name, counter, *grown)
                 : fmt::format("{}: {} is {}{}", name, counter, *value, saturated ? ", the most it can count" : "");
@@ -185,7 +183,6 @@ void flapping(const RuleInput& input, RuleResult& result) {
       finding.fix = {"fairway doctor --save now.json; sleep 600; fairway doctor --baseline now.json    # does it grow?",
                      fmt::format("mlxlink -d {} -m -c    # signal and transceiver", name)};
       finding.advice = "Check cable and transceiver; the switch port has the same counters.";
-      result.add(std::move(finding));
     }
   }
 }
@@ -216,7 +213,7 @@ void queried_errors(const RuleInput& input, RuleResult& result) {
     if (value == 0 || counter == "port_rcv_errors" || counter == "excessive_buffer_overrun_errors" ||
         counter == "port_rcv_switch_relay_errors")
       continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: {} is {}", whose, counter, value);
     finding.level = Level::note;
     finding.path = whose;
@@ -228,7 +225,6 @@ void queried_errors(const RuleInput& input, RuleResult& result) {
         {fmt::format("{} = {}: {}", counter, value, topology::meaning_of_counter(counter)), seen->where}};
     finding.fix = {"perfquery -R; sleep 600; perfquery    # does it grow?"};
     finding.advice = "Check cable and transceiver; the other end has the same counters.";
-    result.add(std::move(finding));
   }
 }
 
@@ -254,16 +250,15 @@ void idle_nics(const RuleInput& input, RuleResult& result) {
     if (words) sent.emplace_back(nic, *words * 4);  // the counter's unit is four bytes
   }
   if (sent.size() < 2) return result.lacks("how much each NIC sent since a baseline (--baseline)");
-  const auto most = std::max_element(sent.begin(), sent.end(), [](const auto& a, const auto& b) {
-                      return a.second < b.second;
-                    })->second;
+  const auto most =
+      std::ranges::max_element(sent, [](const auto& a, const auto& b) { return a.second < b.second; })->second;
   if (most < 1000000000U) return result.lacks("how traffic spreads over NICs: next to nothing ran since the baseline");
   std::vector<NodeRef> idle;
   for (const auto& [nic, bytes] : sent) {
     if (bytes * 3 < most) idle.push_back(nic_ref(nic));
   }
   if (idle.empty()) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title =
       fmt::format("{} of {} NICs carry almost no traffic ({})", idle.size(), sent.size(), folded_names(machine, idle));
   finding.devices = idle;
@@ -282,7 +277,6 @@ void idle_nics(const RuleInput& input, RuleResult& result) {
   cost.write_to(finding);
   finding.fix = {fmt::format("export NCCL_IB_HCA=={}    # all rails", joined_names(machine, nics)),
                  "fairway topo nics --gpu 0    # the near ones of a rank's GPU, best first"};
-  result.add(std::move(finding));
 }
 
 void slow_rail(const RuleInput& input, RuleResult& result) {
@@ -303,7 +297,7 @@ void slow_rail(const RuleInput& input, RuleResult& result) {
     if (best == nullptr || !rate) continue;
     any = true;
     if (best->gbps >= 0.25 * *rate) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title =
         fmt::format("{}: {:.1f} of {:g} Gb/s, though the link is up", machine.nics[nic].name, best->gbps, *rate);
     finding.devices = {nic_ref(nic)};
@@ -314,7 +308,6 @@ void slow_rail(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back(evidence_of(machine, *best));
     finding.fix = {"# power off the host and on again: a NIC stays throttled over a warm reboot"};
     finding.advice = "If that does not help, check its temperature and power (mget_temp, mlxlink) and its PCIe link.";
-    result.add(std::move(finding));
   }
   if (!any) result.lacks("no measured row of a rail (--measured)");
 }

@@ -44,7 +44,7 @@ void no_gpu_registration(const RuleInput& input, RuleResult& result) {
   const auto kernel = kernel_number(machine);
   const bool by_dmabuf = dmabuf == "yes" || (dmabuf.empty() && kind == "open" && (kernel == 0 || kernel >= 512));
   if (by_dmabuf) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = "No NIC can reach GPU memory: neither nvidia_peermem nor dma-buf is available";
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) finding.devices.push_back(gpu_ref(gpu));
   finding.evidence.push_back({"nvidia_peermem is not loaded", modules->where});
@@ -58,7 +58,6 @@ void no_gpu_registration(const RuleInput& input, RuleResult& result) {
   finding.fix = {"modprobe nvidia_peermem",
                  "# or, on kernel 5.12 or newer, the driver's open kernel modules: they have dma-buf"};
   finding.advice = "Until then programs stage in host memory.";
-  result.add(std::move(finding));
 }
 
 void unbound(const RuleInput& input, RuleResult& result) {
@@ -71,7 +70,7 @@ void unbound(const RuleInput& input, RuleResult& result) {
   if (holders == nullptr) return result.lacks("users of ib_core: " + input.facts.why_not("kernel.holders.ib_core"));
   if (holders->value.find("nvidia_peermem") != std::string::npos) return;
   if (input.facts.find("kernel.memory_peers.nv_mem") != nullptr) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = "nvidia_peermem is loaded, but the RDMA stack does not use it";
   finding.level = Level::warning;
   finding.evidence = {{"nvidia_peermem is loaded", peermem->where},
@@ -82,7 +81,6 @@ void unbound(const RuleInput& input, RuleResult& result) {
                  "# reinstall the driver after the RDMA stack in use, or use dma-buf"};
   finding.advice =
       "Programs stage in host memory without a word; NCCL logs that GPUDirect RDMA is disabled, perftest may work.";
-  result.add(std::move(finding));
 }
 
 void small_bar(const RuleInput& input, RuleResult& result) {
@@ -123,7 +121,7 @@ void memlock(const RuleInput& input, RuleResult& result) {
   if (!bytes || *bytes >= 16 * kGiB) return;  // "unlimited" is no number
   // Whoever has CAP_IPC_LOCK in the first user namespace has no limit (the kernel's can_do_mlock).
   if (input.facts.text("limit.ipc_lock") == "yes") return;
-  Finding finding;
+  auto& finding = result.add();
   finding.level = *bytes < 1 * kGiB ? Level::broken : Level::warning;
   const auto shown =
       *bytes < 1024 * 1024 ? fmt::format("{:.0f} KiB", *bytes / 1024) : fmt::format("{:.0f} MiB", *bytes / 1024 / 1024);
@@ -139,7 +137,6 @@ void memlock(const RuleInput& input, RuleResult& result) {
       limit->where.starts_with("/proc/")
           ? "This is the doctor's own limit: run it inside the job."
           : "It is the limit of the shell that printed it: print it inside the job, which may have another.";
-  result.add(std::move(finding));
 }
 
 void small_shm(const RuleInput& input, RuleResult& result) {
@@ -154,7 +151,7 @@ void small_shm(const RuleInput& input, RuleResult& result) {
   const auto free = input.facts.number("host.dev_shm.free_bytes").value_or(bytes);
   const bool full = free < kFull && bytes >= kEnough;
   if (bytes >= kEnough && !full) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title =
       full ? fmt::format("/dev/shm is full: {:.0f} of {:.0f} MiB are free", free / 1024 / 1024, bytes / 1024 / 1024)
            : fmt::format("/dev/shm has {:.0f} MiB", bytes / 1024 / 1024);
@@ -167,7 +164,6 @@ void small_shm(const RuleInput& input, RuleResult& result) {
         "mount -o remount,size=16G /dev/shm    # as root",
         "# containers: docker run --shm-size=16g, or --ipc=host; Kubernetes: an emptyDir of medium Memory on it"};
   finding.advice = "NCCL and the loaders of PyTorch keep buffers there, and fail or stop where it is full.";
-  result.add(std::move(finding));
 }
 
 void no_huge_pages(const RuleInput& input, RuleResult& result) {
@@ -178,14 +174,13 @@ void no_huge_pages(const RuleInput& input, RuleResult& result) {
   for (const auto& [name, seen] : pages) {
     if (topology::text::to_unsigned(seen->value).value_or(0) > 0) return;
   }
-  Finding finding;
+  auto& finding = result.add();
   finding.title = "No huge pages are reserved for host memory pools";
   finding.level = Level::note;
   finding.evidence.push_back({"all counts are 0", pages.front().second->where});
   finding.fix = {
       "echo 4096 > /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages    # 8 GiB, for each node"};
   finding.advice = "With them pools above 1 GiB register faster, and the NIC's translation cache misses less.";
-  result.add(std::move(finding));
 }
 
 void reads_refused(const RuleInput& input, RuleResult& result) {
@@ -203,7 +198,7 @@ void reads_refused(const RuleInput& input, RuleResult& result) {
   if (rails(machine).empty() && !reads) return result.not_applicable();
   if (!reads) return result.lacks("no measured RDMA reads (--measured)");
   if (failed == nullptr || !writes_work) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("RDMA reads fail, writes work{}", failed->gpu_memory ? " (GPU memory)" : "");
   finding.level = Level::broken;
   finding.confidence = Confidence::measured;
@@ -212,7 +207,6 @@ void reads_refused(const RuleInput& input, RuleResult& result) {
   finding.evidence.push_back({failed->problem, fmt::format("{} ({})", failed->where, failed->program)});
   finding.fix = {"# use only writes for this pair, or a NIC behind the GPU's PCIe switch"};
   finding.advice = "Some chipsets forward writes between devices, but no reads.";
-  result.add(std::move(finding));
 }
 
 constexpr Rule kRules[] = {

@@ -62,14 +62,13 @@ void mtu_differs(const RuleInput& input, RuleResult& result) {
   for (const auto& entry : input.facts.below("peer.mtu")) {
     const auto& name = entry.first;  // no structured binding: clang 14 cannot capture one
     const auto& seen = entry.second;
-    const auto nic =
-        std::find_if(machine.nics.begin(), machine.nics.end(), [&](const auto& one) { return one.name == name; });
+    const auto nic = std::ranges::find_if(machine.nics, [&](const auto& one) { return one.name == name; });
     const auto theirs = text::to_u32(seen->value);
     if (nic == machine.nics.end() || !theirs) continue;
     const auto index = static_cast<std::uint32_t>(nic - machine.nics.begin());
     const auto* port = port_of(machine, index);
     if (port == nullptr || !port->active_mtu || *port->active_mtu == *theirs) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: MTU {} here, {} at the peer", name, *port->active_mtu, *theirs);
     finding.level = Level::broken;
     finding.devices = {nic_ref(index)};
@@ -79,17 +78,16 @@ void mtu_differs(const RuleInput& input, RuleResult& result) {
                         {fmt::format("MTU {} there", *theirs), seen->where}};
     finding.fix = {fmt::format("ip link set {} mtu 9000    # the same on both ends and on the switch",
                                port->interface.value_or("INTERFACE"))};
-    result.add(std::move(finding));
   }
   if (by_mtu.empty()) return result.lacks("the MTU of the rails is not recorded");
   if (!unknown.empty()) result.lacks(unknown);
   if (by_mtu.size() < 2) return;
   // The most common MTU is right; of two as common the larger.
-  const auto most = std::max_element(by_mtu.begin(), by_mtu.end(),
-                                     [](const auto& a, const auto& b) { return a.second.size() <= b.second.size(); });
+  const auto most =
+      std::ranges::max_element(by_mtu, [](const auto& a, const auto& b) { return a.second.size() <= b.second.size(); });
   for (const auto& [mtu, nics] : by_mtu) {
     if (mtu == most->first) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: MTU {}; the other rails have {}", folded_names(machine, nics), mtu, most->first);
     finding.devices = nics;
     finding.cause = "mtu " + machine.nics[nics.front().index].name;
@@ -103,7 +101,6 @@ void mtu_differs(const RuleInput& input, RuleResult& result) {
     finding.advice =
         "Connections between ports of different MTU time out unless both agree on the smaller. Set the same MTU "
         "everywhere, on switches too; on InfiniBand in the subnet manager.";
-    result.add(std::move(finding));
   }
 }
 
@@ -118,9 +115,9 @@ void gid(const RuleInput& input, RuleResult& result) {
       result.lacks(machine.nics[nic].name + ": its GID table is not recorded");
       continue;
     }
-    const auto good = std::find_if(port->gids.begin(), port->gids.end(), is_routable);
-    const auto typed = std::any_of(port->gids.begin(), port->gids.end(),
-                                   [](const auto& one) { return one.type.known() && one.scope.known(); });
+    const auto good = std::ranges::find_if(port->gids, is_routable);
+    const auto typed =
+        std::ranges::any_of(port->gids, [](const auto& one) { return one.type.known() && one.scope.known(); });
     if (!typed) {
       result.lacks(machine.nics[nic].name + ": the types and scopes of its GIDs are not recorded");
       continue;
@@ -128,8 +125,7 @@ void gid(const RuleInput& input, RuleResult& result) {
     auto finding = nic_finding(machine, nic, "");
     finding.cause = "gid " + machine.nics[nic].name;
     if (index) {
-      const auto at =
-          std::find_if(port->gids.begin(), port->gids.end(), [&](const auto& one) { return one.index == *index; });
+      const auto at = std::ranges::find_if(port->gids, [&](const auto& one) { return one.index == *index; });
       if (at == port->gids.end()) {
         finding.level = Level::broken;
         finding.title = fmt::format("{}: NCCL_IB_GID_INDEX={} names no GID", machine.nics[nic].name, set->value);
@@ -174,9 +170,7 @@ void gid_moved(const RuleInput& input, RuleResult& result) {
       result.lacks("no earlier GID table (--baseline)");
       continue;
     }
-    const auto good = [](const topology::RdmaPort& one) {
-      return std::find_if(one.gids.begin(), one.gids.end(), is_routable);
-    };
+    const auto good = [](const topology::RdmaPort& one) { return std::ranges::find_if(one.gids, is_routable); };
     const auto then = good(*before);
     const auto now = good(*port);
     if (then == before->gids.end() || now == port->gids.end() || then->index == now->index) continue;
@@ -290,9 +284,9 @@ void networks(const RuleInput& input, RuleResult& result) {
   const auto groups = rail_networks(machine);
   if (groups.empty()) return result.lacks("the addresses of the rails are not recorded (snapshots leave them out)");
   // One network for each rail is the usual design, and one for all too.
-  const bool mixed = std::any_of(groups.begin(), groups.end(), [](const auto& one) { return one.second.size() > 1; });
+  const bool mixed = std::ranges::any_of(groups, [](const auto& one) { return one.second.size() > 1; });
   if (groups.size() < 2 || !mixed) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("The rails are in {} networks", groups.size());
   finding.level = Level::note;
   for (const auto& [network, nics] : groups) {
@@ -303,7 +297,6 @@ void networks(const RuleInput& input, RuleResult& result) {
   finding.advice =
       "If no router joins them, only rails of one network reach each other: pair NICs of equal networks on all hosts.";
   finding.fix = {"show_gids    # the addresses of each NIC"};
-  result.add(std::move(finding));
 }
 
 // A setting of ARP as it acts on an interface: the larger of its own and all's. None if it may be less than enough.

@@ -67,9 +67,8 @@ void add_gdr_off(const RuleInput& input, const std::string& fact, Finding findin
 bool gdr_off_by_log(const RuleInput& input, RuleResult& result) {
   const auto& gpus = input.machine().gpus;
   const bool pairs = input.facts.number("nccl.gdr_off").value_or(0) != 0;
-  const bool shared = std::any_of(gpus.begin(), gpus.end(), [](const auto& gpu) {
-    return gpu.model.value_or("").find("GB10") != std::string::npos;
-  });
+  const bool shared = std::ranges::any_of(
+      gpus, [](const auto& gpu) { return gpu.model.value_or("").find("GB10") != std::string::npos; });
   const auto nics = shared ? 0 : input.facts.below("nccl.gdr_off_nic").size();
   Finding finding;
   if (pairs) {
@@ -116,7 +115,7 @@ void gdr_refused(const RuleInput& input, RuleResult& result) {
   for (const auto& gpu : refused) {
     for (auto& flow : flows_through(machine, gpu)) flows.push_back(flow);
   }
-  Finding finding;
+  auto& finding = result.add();
   finding.devices = refused;
   if (known) {
     finding.title = fmt::format("{}={} makes NCCL stage {} in host memory: their best NIC is farther", name, set->value,
@@ -139,7 +138,6 @@ void gdr_refused(const RuleInput& input, RuleResult& result) {
   cost_of_share(input, flows, 1 - 65.0 / 85).write_to(finding);  // ucx#11121's pair of figures
   finding.fix = {"export NCCL_NET_GDR_LEVEL=SYS"};
   finding.advice = "Measure first: across sockets GPU memory may be slower than host memory.";
-  result.add(std::move(finding));
 }
 
 // Ports of a NIC that NCCL may use: active ones, or of unknown state.
@@ -157,8 +155,7 @@ bool allows(const NcclDevices& list, const Machine& machine, const topology::Nic
   const auto& rdma = machine.rdma[nic.rdma.index];
   if (rdma.ports.empty()) return list.allows(rdma.name, 1);
   const auto ports = usable_ports(machine, nic);
-  return std::any_of(ports.begin(), ports.end(),
-                     [&](const auto* port) { return list.allows(rdma.name, port->number); });
+  return std::ranges::any_of(ports, [&](const auto* port) { return list.allows(rdma.name, port->number); });
 }
 
 void wrong_device(const RuleInput& input, RuleResult& result) {
@@ -172,19 +169,18 @@ void wrong_device(const RuleInput& input, RuleResult& result) {
   const auto good = rails(machine);
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     const auto& nic = machine.nics[i];
-    if (!nic.rdma || std::find(good.begin(), good.end(), i) != good.end() || !allows(list, machine, nic)) continue;
+    if (!nic.rdma || std::ranges::find(good, i) != good.end() || !allows(list, machine, nic)) continue;
     wrong.push_back(nic_ref(i));
     reason = topology::rail_verdict(machine, {NodeKind::rdma, nic.rdma.index}).reason;
   }
   if (wrong.empty()) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("NCCL_IB_HCA includes {}, which {} not for bulk traffic", some_names(machine, wrong),
                               wrong.size() == 1 ? "is" : "are");
   finding.devices = wrong;
   finding.path = kEveryJob;
   finding.evidence = {variable("NCCL_IB_HCA", *set), {reason, "fairway topo hca"}};
   finding.fix = {fmt::format("export NCCL_IB_HCA=={}", joined_names(machine, good))};
-  result.add(std::move(finding));
 }
 
 std::string rdma_names(const Machine& machine) {
@@ -209,7 +205,7 @@ void add_nothing(const RuleInput& input, const std::string& name, const Named& n
   if (named.nothing.empty() && (named.active > 0 || named.something == 0)) return;
   const auto& machine = input.machine();
   const auto* set = input.facts.find("env." + name);
-  Finding finding;
+  auto& finding = result.add();
   std::string list;
   for (const auto& one : named.nothing) list += (list.empty() ? "" : ", ") + text::quote(one, 60);
   finding.title = named.nothing.empty() ? fmt::format("{} names only ports that are down", name)
@@ -229,7 +225,6 @@ void add_nothing(const RuleInput& input, const std::string& name, const Named& n
   }
   if (name == "NCCL_SOCKET_IFNAME") finding.fix = {"unset NCCL_SOCKET_IFNAME", "ip -br addr    # the names here"};
   if (finding.level == Level::warning) finding.advice = "The job fails, or its bytes go by TCP.";
-  result.add(std::move(finding));
 }
 
 void names_nothing(const RuleInput& input, RuleResult& result) {
@@ -267,8 +262,8 @@ void names_nothing(const RuleInput& input, RuleResult& result) {
       } else if (const auto rdma = topology::find_rdma(machine, name)) {
         ++named.something;
         const auto& ports = machine.rdma[rdma.index].ports;
-        if (ports.empty() || std::any_of(ports.begin(), ports.end(),
-                                         [](const auto& port) { return port.state.value_or("ACTIVE") == "ACTIVE"; }))
+        if (ports.empty() ||
+            std::ranges::any_of(ports, [](const auto& port) { return port.state.value_or("ACTIVE") == "ACTIVE"; }))
           ++named.active;
       } else if (topology::find_interface(machine, name)) {
         ++named.something, ++named.active;
@@ -282,8 +277,8 @@ void names_nothing(const RuleInput& input, RuleResult& result) {
     const auto list = nccl_devices(set->value);  // the same grammar
     Named named;
     for (const auto& entry : list.entries) {
-      const bool found = std::any_of(machine.interfaces.begin(), machine.interfaces.end(),
-                                     [&](const auto& one) { return list.names(entry, one.name, 0); });
+      const bool found =
+          std::ranges::any_of(machine.interfaces, [&](const auto& one) { return list.names(entry, one.name, 0); });
       if (found) ++named.something, ++named.active;
       if (!found) named.nothing.push_back(entry.name);
     }
@@ -305,7 +300,7 @@ bool has_plugin(const RuleInput& input) {
   if ((!net.empty() && net != "ib" && net != "socket") || (!plugin.empty() && plugin != "none")) return true;
   const auto& machine = input.machine();
   const auto nics = rails(machine);
-  return std::all_of(nics.begin(), nics.end(), [&](auto nic) {
+  return std::ranges::all_of(nics, [&](auto nic) {
     const auto& name = machine.nics[nic].name;
     return name.starts_with("rdmap") || name.starts_with("efa_");
   });
@@ -318,44 +313,39 @@ void rdma_disabled(const RuleInput& input, RuleResult& result) {
   std::vector<Finding> found;
   if (const auto* set = input.facts.find("env.NCCL_IB_DISABLE");
       set != nullptr && nccl_number(set->value) != 0 && !has_plugin(input)) {
-    Finding finding;
+    auto& finding = found.emplace_back();
     finding.title = fmt::format("NCCL_IB_DISABLE={}: NCCL uses sockets, not the RDMA devices", set->value);
     finding.evidence = {variable("NCCL_IB_DISABLE", *set)};
     finding.fix = {"unset NCCL_IB_DISABLE"};
-    found.push_back(std::move(finding));
   }
   // NCCL compares without case; other names are plug-ins'.
   if (const auto* set = input.facts.find("env.NCCL_NET"); set != nullptr && text::lower(set->value) == "socket") {
-    Finding finding;
+    auto& finding = found.emplace_back();
     finding.title = fmt::format("NCCL_NET={}: NCCL uses sockets, not the RDMA devices", set->value);
     finding.evidence = {variable("NCCL_NET", *set)};
     finding.fix = {"unset NCCL_NET"};
-    found.push_back(std::move(finding));
   }
   if (const auto* set = input.facts.find("env.UCX_TLS"); set != nullptr) {
     const bool excludes = set->value.starts_with('^');
     const auto words = text::split(std::string_view(set->value).substr(excludes ? 1 : 0), ',');
-    const bool named = std::any_of(words.begin(), words.end(), is_ucx_rdma);
-    const bool all_gone = std::find(words.begin(), words.end(), "ib") != words.end();
+    const bool named = std::ranges::any_of(words, is_ucx_rdma);
+    const bool all_gone = std::ranges::find(words, "ib") != words.end();
     if (excludes ? all_gone : !named) {
-      Finding finding;
+      auto& finding = found.emplace_back();
       finding.title = fmt::format("UCX_TLS={} leaves out RDMA: UCX goes by TCP", text::quote(set->value, 60));
       finding.evidence = {variable("UCX_TLS", *set)};
       finding.fix = {"unset UCX_TLS", "# or add rc: export UCX_TLS=rc,cuda_copy,cuda_ipc,sm,self"};
-      found.push_back(std::move(finding));
     }
   }
   if (const auto* built = input.facts.find("ucx.transports"); built != nullptr && found.empty()) {
     const auto words = text::split(built->value, ',');
-    const bool any =
-        std::any_of(words.begin(), words.end(), [](std::string_view one) { return is_ucx_rdma(text::trim(one)); });
+    const bool any = std::ranges::any_of(words, [](std::string_view one) { return is_ucx_rdma(text::trim(one)); });
     if (!any) {
-      Finding finding;
+      auto& finding = found.emplace_back();
       finding.title = "This build of UCX has no transport over RDMA, or sees no device";
       finding.level = Level::note;
       finding.evidence = {{"transports: " + text::quote(built->value, 160), built->where}};
       finding.fix = {"ucx_info -d | grep Transport; ls /dev/infiniband"};
-      found.push_back(std::move(finding));
     }
   }
   for (auto& finding : found) {
@@ -375,7 +365,7 @@ void cross_nic(const RuleInput& input, RuleResult& result) {
   const auto* set = input.facts.find("env.NCCL_CROSS_NIC");
   if (set == nullptr || nccl_number(set->value) != 1) return;
   const auto networks = rail_networks(machine);
-  Finding finding;
+  auto& finding = result.add();
   finding.title = networks.size() > 1
                       ? fmt::format("NCCL_CROSS_NIC=1, and the rails are in {} networks", networks.size())
                       : "NCCL_CROSS_NIC=1 lets a ring enter by one NIC and leave by another";
@@ -387,7 +377,6 @@ void cross_nic(const RuleInput& input, RuleResult& result) {
   }
   finding.fix = {"export NCCL_CROSS_NIC=0    # where each rail has a switch of its own", "unset NCCL_CROSS_NIC"};
   finding.advice = "Between rails connections fail on a rail-only network and cross the spine on a rail-optimised one.";
-  result.add(std::move(finding));
 }
 
 constexpr Rule kRules[] = {

@@ -53,10 +53,9 @@ bool ordering_by_rows(const RuleInput& input, RuleResult& result) {
     if (relaxed == nullptr) continue;
     compared = true;
     if (relaxed->gbps < 1.15 * row.gbps) continue;
-    auto finding = ordering_finding(input, nic_of(machine, row), row.gbps, relaxed->gbps);
+    auto& finding = result.add(ordering_finding(input, nic_of(machine, row), row.gbps, relaxed->gbps));
     finding.confidence = Confidence::confirmed;
     finding.evidence = {evidence_of(machine, row), evidence_of(machine, *relaxed)};
-    result.add(std::move(finding));
     return true;
   }
   const Measurement* worst = nullptr;
@@ -81,7 +80,7 @@ bool ordering_by_rows(const RuleInput& input, RuleResult& result) {
     }
   }
   if (worst != nullptr) {
-    auto finding = ordering_finding(input, nic_of(machine, *worst), worst->gbps, beside->gbps);
+    auto& finding = result.add(ordering_finding(input, nic_of(machine, *worst), worst->gbps, beside->gbps));
     finding.confidence = Confidence::measured;
     finding.evidence = {evidence_of(machine, *worst), evidence_of(machine, *beside)};
     if (topology::is_virtual(machine)) {
@@ -89,7 +88,6 @@ bool ordering_by_rows(const RuleInput& input, RuleResult& result) {
                                               machine.virtual_machine.value_or("unnamed")),
                                   source_of(machine.virtual_machine.source, "hypervisor")});
     }
-    result.add(std::move(finding));
   }
   return compared;
 }
@@ -109,7 +107,7 @@ void relaxed_ordering(const RuleInput& input, RuleResult& result) {
     const auto flows = flows_through(machine, nic_ref(nic));
     const auto cost =
         cost_of(input, flows, {}, {}, [](predict::Conditions& how) { how.ordering = predict::Ordering::strict; });
-    auto finding = ordering_finding(input, nic, 0, 0);
+    auto& finding = result.add(ordering_finding(input, nic, 0, 0));
     finding.title =
         fmt::format("{}: relaxed ordering is disabled in its PCIe control register", machine.nics[nic].name);
     finding.level = level_on_path(machine, nic_ref(nic), Level::warning);
@@ -117,7 +115,6 @@ void relaxed_ordering(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back(evidence_of(input.facts, key, "DevCtl: RlxdOrd-"));
     finding.fix.insert(finding.fix.begin(),
                        fmt::format("setpci -s {} CAP_EXP+8.w=0010:0010", machine.pci[pci.index].bus_id.to_string()));
-    result.add(std::move(finding));
   }
 }
 
@@ -158,7 +155,7 @@ void numa_hidden(const RuleInput& input, RuleResult& result) {
   if (!guest && !partly) return result.not_applicable();
   // Where one GPU and one NIC share one node there is nothing to choose.
   if (nowhere.empty() || machine.gpus.size() < 2) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = guest
                       ? fmt::format("The virtual machine hides the NUMA node of {}", folded_names(machine, nowhere))
                       : fmt::format("{}: no NUMA node, so programs see no path to it", folded_names(machine, nowhere));
@@ -171,7 +168,6 @@ void numa_hidden(const RuleInput& input, RuleResult& result) {
       "fairway topo export nccl -o topo.xml; export NCCL_TOPO_FILE=$PWD/topo.xml    # if you know the layout"};
   finding.advice =
       "Programs choose NICs by chance: in one report 475.8 GB/s became 27.5, and 52.8 with a topology file.";
-  result.add(std::move(finding));
 }
 
 void no_peer_hint(const RuleInput& input, RuleResult& result) {
@@ -182,12 +178,11 @@ void no_peer_hint(const RuleInput& input, RuleResult& result) {
   for (const auto& peer : machine.peers) {
     const auto path = topology::path_class(machine, gpu_ref(peer.from.index), gpu_ref(peer.to.index));
     if (path && (path->kind == PathKind::nvlink || path->kind == PathKind::xgmi)) continue;
-    if (peer.write.known() && !*peer.write &&
-        std::find(refused.begin(), refused.end(), gpu_ref(peer.from.index)) == refused.end())
+    if (peer.write.known() && !*peer.write && std::ranges::find(refused, gpu_ref(peer.from.index)) == refused.end())
       refused.push_back(gpu_ref(peer.from.index));
   }
   if (refused.empty()) return;
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("The driver refuses peer access between GPUs in this virtual machine ({})",
                               folded_names(machine, refused));
   finding.devices = refused;
@@ -198,7 +193,6 @@ void no_peer_hint(const RuleInput& input, RuleResult& result) {
        source_of(machine.peers.front().write.source, "peer access")});
   finding.fix = {"# on the hypervisor: one P2P clique for GPUs that can reach each other (x-nv-gpudirect-clique=N)"};
   finding.advice = "Without it copies go through host memory; with it a latency of 12 us became 1.4 us.";
-  result.add(std::move(finding));
 }
 
 constexpr Rule kRules[] = {

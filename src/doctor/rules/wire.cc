@@ -21,7 +21,7 @@ void below_its_modes(const RuleInput& input, RuleResult& result) {
     const auto able = input.facts.number(key);
     if (!able || !interface.speed_gbps || *interface.speed_gbps >= *able || !interface.carrier.value_or(true)) continue;
     const auto nic = nic_of_wire(machine, interface.name);
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: it runs at {:g} of {:g} Gb/s", interface.name, *interface.speed_gbps, *able);
     // A partner that advertises more than the link runs at is no switch that has no more.
     const auto partner_key = fmt::format("net.{}.partner_gbps", interface.name);
@@ -42,7 +42,6 @@ void below_its_modes(const RuleInput& input, RuleResult& result) {
       finding.evidence.push_back(evidence_of(input.facts, negotiates, "autonegotiation is off"));
     finding.fix = {fmt::format("ethtool {}    # what the link partner advertises", interface.name)};
     finding.advice = "Check the switch port's speed, the cable and the transceiver.";
-    result.add(std::move(finding));
   }
 }
 
@@ -52,7 +51,7 @@ void half_duplex(const RuleInput& input, RuleResult& result) {
     if (!name.ends_with(".duplex") || seen->value != "half") continue;
     const auto interface = name.substr(0, name.rfind('.'));
     const auto nic = nic_of_wire(input.machine(), interface);
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: its link is half duplex", interface);
     if (nic) finding.devices = {nic_ref(*nic)};
     finding.level = nic ? Level::warning : Level::note;
@@ -61,7 +60,6 @@ void half_duplex(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back({"Duplex: Half", seen->where});
     finding.fix = {interrupting(fmt::format("ethtool -s {} autoneg on", interface), Interrupts::port)};
     finding.advice = "One end negotiates and the other does not: set both alike.";
-    result.add(std::move(finding));
   }
 }
 
@@ -104,7 +102,7 @@ bool mixed_rates(const RuleInput& input, RuleResult& result) {
                                          : fmt::format("{}", fmt::join(names, " and ")),
                         gbps);
   }
-  Finding finding;
+  auto& finding = result.add();
   finding.title = fmt::format("Rails of {} rates: {} Gb/s", rates.size(), text);
   finding.level = Level::note;
   finding.path = fmt::format("{}", fmt::join(rates.begin()->second, ", "));
@@ -113,13 +111,12 @@ bool mixed_rates(const RuleInput& input, RuleResult& result) {
   finding.fix = {"mlxlink -d DEVICE -m    # of the slower ones: speed, FEC, cable"};
   finding.advice =
       "Slower by design, or by a cable, a transceiver or a switch port: a ring over all goes at the slowest.";
-  result.add(std::move(finding));
   return true;
 }
 
 void low_rate(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  bool any = std::any_of(machine.interfaces.begin(), machine.interfaces.end(), [&](const auto& interface) {
+  bool any = std::ranges::any_of(machine.interfaces, [&](const auto& interface) {
     return input.facts.find(fmt::format("net.{}.supported_gbps", interface.name)) != nullptr;
   });
   below_its_modes(input, result);
@@ -141,7 +138,7 @@ void low_rate(const RuleInput& input, RuleResult& result) {
     if (rates.empty()) continue;
     any = true;
     const auto usual =
-        std::max_element(rates.begin(), rates.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+        std::ranges::max_element(rates, [](const auto& a, const auto& b) { return a.second < b.second; });
     for (const auto nic : nics) {
       const auto* port = port_of(machine, nic);
       if (port == nullptr || !port->rate_gbps || port->state.value_or("ACTIVE") != "ACTIVE") continue;
@@ -149,7 +146,7 @@ void low_rate(const RuleInput& input, RuleResult& result) {
       // A bonded device reports one leg's rate.
       if (machine.nics[nic].bond) continue;
       const auto target = usual->first;
-      Finding finding;
+      auto& finding = result.add();
       finding.title = fmt::format("{}: its port runs at {:g} Gb/s, others of its kind at {:g}", machine.nics[nic].name,
                                   *port->rate_gbps, target);
       finding.devices = {nic_ref(nic)};
@@ -168,7 +165,6 @@ void low_rate(const RuleInput& input, RuleResult& result) {
            source_of(port->rate_gbps.source, "port rate")});
       finding.fix = {fmt::format("mlxlink -d {} -m    # speed, FEC, cable", machine.nics[nic].name)};
       finding.advice = "Check FEC, cable and switch port.";
-      result.add(std::move(finding));
     }
   }
   if (result.findings.empty()) any = mixed_rates(input, result) || any;
@@ -193,7 +189,7 @@ void link_diagnosis(const RuleInput& input, RuleResult& result) {
     // A link goes down once or twice when the host and the switch start.
     if (!outside && value < (counts ? 3U : 1U)) continue;
     if (!outside && !diagnosis && !counts && what != "effective_errors" && what != "symbol_errors") continue;
-    Finding finding;
+    auto& finding = result.add();
     if (const auto rail = by_name.find(device); rail != by_name.end()) finding.devices = {nic_ref(rail->second)};
     const auto* says = input.facts.find(fmt::format("mlxlink.{}.recommendation", device));
     finding.title = diagnosis ? fmt::format("{}: mlxlink says: {}", device,
@@ -212,7 +208,6 @@ void link_diagnosis(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back({fmt::format("{} {}", what, seen->value), seen->where});
     finding.fix = {fmt::format("mlxlink -d {} -m -c    # signal and transceiver", device)};
     finding.advice = "Check cable and transceiver; the switch port has the same counters.";
-    result.add(std::move(finding));
   }
 }
 
@@ -225,7 +220,7 @@ void fabric_links(const RuleInput& input, RuleResult& result) {
   }
   const auto add = [&result](const auto& lines, std::string title, const char* advice) {
     if (lines.empty()) return;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = std::move(title);
     finding.path = "links of the fabric";
     for (const auto& [number, seen] : lines) {
@@ -233,7 +228,6 @@ void fabric_links(const RuleInput& input, RuleResult& result) {
     }
     finding.fix = {"iblinkinfo | grep -E 'Could be|Init|Armed'"};
     finding.advice = advice;
-    result.add(std::move(finding));
   };
   add(slow,
       fmt::format("{} below what both ends support",
@@ -283,7 +277,7 @@ void mixed_firmware(const RuleInput& input, RuleResult& result) {
     }
     any = any || !versions.empty();
     if (versions.size() < 2) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("NICs of the same board run {} versions of firmware", versions.size());
     finding.level = Level::note;
     for (const auto& [version, nodes] : versions) {
@@ -292,7 +286,6 @@ void mixed_firmware(const RuleInput& input, RuleResult& result) {
     }
     finding.fix = {"mlxfwmanager --query"};
     finding.advice = "Install one version everywhere before you look for other causes.";
-    result.add(std::move(finding));
   }
   if (!any) result.not_applicable();
 }
@@ -305,14 +298,13 @@ void virtual_functions(const RuleInput& input, RuleResult& result) {
     const auto key = pci_fact(machine, pci, "sriov_numvfs");
     const auto count = number_of(input, key, result);
     if (!count || *count == 0) continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: {:.0f} virtual functions are enabled", machine.nics[nic].name, *count);
     finding.devices = {nic_ref(nic)};
     finding.level = Level::note;
     finding.evidence.push_back(evidence_of(input.facts, key, fmt::format("sriov_numvfs {:.0f}", *count)));
     finding.fix = {fmt::format("echo 0 > /sys/bus/pci/devices/{}/sriov_numvfs    # if nothing uses them",
                                machine.pci[pci.index].bus_id.to_string())};
-    result.add(std::move(finding));
   }
 }
 
@@ -337,7 +329,7 @@ void discards(const RuleInput& input, RuleResult& result) {
   if (ports.empty() && interfaces.empty()) return result.not_applicable();
   for (const auto& rail : ports) {
     for (const auto& wire : wires_of(machine, rail.nic)) {
-      if (std::find(interfaces.begin(), interfaces.end(), wire) != interfaces.end()) continue;
+      if (std::ranges::find(interfaces, wire) != interfaces.end()) continue;
       result.lacks(fmt::format("{}: ethtool statistics: {}", machine.nics[rail.nic].name,
                                input.facts.why_not(fmt::format("net.{}.stat", wire))));
     }
@@ -359,7 +351,7 @@ void roce_off(const RuleInput& input, RuleResult& result) {
       continue;
     }
     if (seen->value != "false") continue;
-    Finding finding;
+    auto& finding = result.add();
     finding.title = fmt::format("{}: RoCE is switched off", machine.nics[nic].name);
     finding.devices = {nic_ref(nic)};
     // On a NIC that no path uses it may be on purpose.
@@ -368,7 +360,6 @@ void roce_off(const RuleInput& input, RuleResult& result) {
     const auto bus = machine.pci[pci.index].bus_id.to_string();
     finding.fix = {fmt::format("devlink dev param set pci/{} name enable_roce value true cmode driverinit", bus),
                    interrupting(fmt::format("devlink dev reload pci/{}", bus), Interrupts::port)};
-    result.add(std::move(finding));
   }
   if (!any) result.not_applicable();
 }

@@ -26,7 +26,7 @@ constexpr std::uint64_t kTrial = 2, kGpuTrial = 5;  // rounds, to see how long t
 constexpr std::string_view kNccl = "nccl";
 
 double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   return values.empty() ? 0 : values[values.size() / 2];
 }
 

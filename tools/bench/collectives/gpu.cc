@@ -33,7 +33,7 @@ Status have_gpus(const std::vector<int>& ranks) {
   if (!driver)
     return {driver.status().code(),
             fmt::format("--memory gpu: {}; --memory host needs no GPU", driver.status().message())};
-  const int most = *std::max_element(ranks.begin(), ranks.end()), gpus = (*driver)->devices();
+  const int most = *std::ranges::max_element(ranks), gpus = (*driver)->devices();
   if (most <= gpus) return {};
   return {ErrorCode::unsupported,
           fmt::format("--memory gpu: {} ranks need a GPU each, and there {} {} here (CUDA_VISIBLE_DEVICES may hide "

@@ -49,8 +49,8 @@ Status fits_gpus(const CollectiveOptions& options) {
           fmt::format("--beside {}: its ranks have host memory; name nccl, or leave out --memory gpu", tool));
   if (options.algorithm == "automatic") return {};
   const bool is_of_gpus = options.algorithm == "one_shot" || options.algorithm == "direct";
-  const bool all = std::all_of(options.operations.begin(), options.operations.end(),
-                               [](const std::string& name) { return name == "all_reduce"; });
+  const bool all =
+      std::ranges::all_of(options.operations, [](const std::string& name) { return name == "all_reduce"; });
   if (!is_of_gpus || !all)
     return refused(
         fmt::format("--algorithm {}: on GPUs all_reduce has one_shot and direct, and others have none; leave it out",
@@ -80,7 +80,7 @@ std::vector<std::uint64_t> sizes_of(const CollectiveOptions& options) {
 }  // namespace
 
 bool CollectiveOptions::beside_nccl() const {
-  return std::find(beside.begin(), beside.end(), "nccl") != beside.end();
+  return std::ranges::find(beside, "nccl") != beside.end();
 }
 
 std::optional<GpuPlace> CollectiveOptions::gpu() const {
@@ -157,11 +157,8 @@ void add_collective_flags(CLI::App& command, CollectiveOptions& options) {
       command, "--beside", options.beside,
       "Run these in turns with it, where installed: gloo,mpi,openmpi,mpich; with --memory gpu: nccl (default: none)",
       {"gloo", "mpi", "openmpi", "mpich", "nccl"});
-  command
-      .add_option("--nccl-library", options.nccl_library,
-                  "With --beside nccl: its library (default: FAIRWAY_NCCL_LIBRARY, else the loader's libnccl.so.2)")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--nccl-library", options.nccl_library,
+           "With --beside nccl: its library (default: FAIRWAY_NCCL_LIBRARY, else the loader's libnccl.so.2)");
   add_recorded_machine(
       command, options.from,
       "With --memory gpu: a recorded machine, whatever `fairway topo --from` reads, from which expected "
@@ -172,15 +169,9 @@ void add_collective_flags(CLI::App& command, CollectiveOptions& options) {
   command.add_option("--seconds", options.seconds, "Least time to measure each row in each turn")
       ->check(number_in(0.0, 3600.0))
       ->capture_default_str();
-  command.add_option("--json", options.json, "Write the rows as JSON; - is standard output")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  command.add_option("--csv", options.csv, "Write the rows as CSV; - is standard output")
-      ->type_name("FILE")
-      ->check(no_empty_name());
-  command.add_option("--svg", options.svg, "Draw the rows; - is standard output")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--json", options.json, "Write the rows as JSON; - is standard output");
+  add_file(command, "--csv", options.csv, "Write the rows as CSV; - is standard output");
+  add_file(command, "--svg", options.svg, "Draw the rows; - is standard output");
   command.add_flag("--progress", options.progress, "Show progress on stderr (always on a terminal)");
   command.add_option("--rank", options.rank)->group("");
   command.add_option("--listen", options.listen)->group("");

@@ -219,7 +219,7 @@ std::string collective_svg(const std::vector<CollectiveRow>& rows) {
   std::map<std::string, Panel> panels;
   for (const CollectiveRow& row : rows) {
     const std::string title = panel_of(row);
-    if (std::find(titles.begin(), titles.end(), title) == titles.end()) titles.push_back(title);
+    if (std::ranges::find(titles, title) == titles.end()) titles.push_back(title);
     Panel& panel = panels.try_emplace(title, title).first->second;
     const auto bytes = static_cast<double>(row.work.whole());
     panel.add(row.tool, bytes, row.us);

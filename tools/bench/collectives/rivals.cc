@@ -69,7 +69,7 @@ std::vector<CollectiveRival> collective_rivals(const std::vector<std::string>& w
     const std::vector<std::string> meant =
         each == "mpi" ? std::vector<std::string>{"openmpi", "mpich"} : std::vector<std::string>{each};
     for (const std::string& tool : meant)
-      if (std::find(tools.begin(), tools.end(), tool) == tools.end()) tools.push_back(tool);
+      if (std::ranges::find(tools, tool) == tools.end()) tools.push_back(tool);
   }
   std::vector<CollectiveRival> all;
   for (const std::string& tool : tools) all.push_back(rival_of(tool));

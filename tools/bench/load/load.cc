@@ -45,7 +45,7 @@ Status write_once(LoadEngine& from, const LoadTarget& to, std::uint64_t size) {
 
 double percentile_of(std::vector<double>& values, double part) {
   if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   return values[std::min(values.size() - 1, static_cast<std::size_t>(part * static_cast<double>(values.size())))];
 }
 
@@ -176,8 +176,7 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
       {"busy", measure_busy}, {"submit", measure_submit}, {"idle", measure_idle}, {"life", measure_life}};
   Status status;
   for (const auto& [name, measure] : kParts)
-    if (status &&
-        (options.only.empty() || std::find(options.only.begin(), options.only.end(), name) != options.only.end()))
+    if (status && (options.only.empty() || std::ranges::find(options.only, name) != options.only.end()))
       status = measure(plan, rows);
   show();
   // Print what was measured, even if something stopped it.
@@ -203,9 +202,7 @@ void add_bench_load(Tool& tool, CLI::App& bench) {
   command.add_option("--seconds", options->seconds, "Least time to measure each row")
       ->check(number_in(0.0, 3600.0))
       ->capture_default_str();
-  command.add_option("--json", options->json, "Write the rows as JSON; - is standard output")
-      ->type_name("FILE")
-      ->check(no_empty_name());
+  add_file(command, "--json", options->json, "Write the rows as JSON; - is standard output");
   command.add_flag("--progress", options->progress, "Show progress on stderr (always on a terminal)");
   command.add_option("--serve", options->serve)->group("");
   command.add_option("--bytes", options->bytes)->group("");

@@ -16,7 +16,7 @@ struct Names {
 Names names_of(const std::vector<Row>& rows) {
   Names names;
   const auto add = [](auto& list, const auto& name) {
-    if (std::find(list.begin(), list.end(), name) == list.end()) list.push_back(name);
+    if (std::ranges::find(list, name) == list.end()) list.push_back(name);
   };
   for (const Row& row : rows) {
     add(names.from, row.from);
@@ -27,9 +27,8 @@ Names names_of(const std::vector<Row>& rows) {
 }
 
 const Row* find(const std::vector<Row>& rows, Operation operation, const std::string& from, const std::string& to) {
-  const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& each) {
-    return each.operation == operation && each.from == from && each.to == to;
-  });
+  const auto row = std::ranges::find_if(
+      rows, [&](const Row& each) { return each.operation == operation && each.from == from && each.to == to; });
   return row == rows.end() ? nullptr : &*row;
 }
 

@@ -185,8 +185,8 @@ class Path final : public Mover {
   // "not connected yet", "not verified yet"
   bool connects() const {
     const auto links = engine_.explain(peer_);
-    return links && std::any_of(links->links.begin(), links->links.end(),
-                                [](const ExplainedLink& link) { return link.reason.ends_with(" yet"); });
+    return links &&
+           std::ranges::any_of(links->links, [](const ExplainedLink& link) { return link.reason.ends_with(" yet"); });
   }
   Request example(Operation operation) const {
     Request request;

@@ -121,8 +121,8 @@ std::string comparison(const std::vector<Row>& rows) {
   std::vector<std::string> keys;
   for (const Row& row : rows) {
     const std::string path = column(row);
-    if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
-    if (std::find(keys.begin(), keys.end(), key(row)) == keys.end()) keys.push_back(key(row));
+    if (std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
+    if (std::ranges::find(keys, key(row)) == keys.end()) keys.push_back(key(row));
   }
   std::string text = fmt::format("{:>20}", "");
   for (const std::string& path : paths) text += fmt::format(" | {:^43}", path);
@@ -133,9 +133,8 @@ std::string comparison(const std::vector<Row>& rows) {
   for (const std::string& each : keys) {
     text += each;
     for (const std::string& path : paths) {
-      const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& candidate) {
-        return key(candidate) == each && column(candidate) == path;
-      });
+      const auto row = std::ranges::find_if(
+          rows, [&](const Row& candidate) { return key(candidate) == each && column(candidate) == path; });
       if (row == rows.end())
         text += fmt::format(" | {:>43}", "");
       else

@@ -67,8 +67,8 @@ Row summarize(const Batch& batch, Sampled& ours, Sampled& roof) {
   row.pages = batch.pages;
   row.depth = batch.depth;
   row.rounds = ours.us.size();
-  std::sort(ours.us.begin(), ours.us.end());
-  std::sort(roof.us.begin(), roof.us.end());
+  std::ranges::sort(ours.us);
+  std::ranges::sort(roof.us);
   row.p50_us = percentile(ours.us, 0.5);
   row.p99_us = percentile(ours.us, 0.99);
   const auto bytes = static_cast<double>(batch.size * std::max<std::uint64_t>(1, batch.pages));

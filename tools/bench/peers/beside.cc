@@ -58,7 +58,7 @@ class PeersRun {
 
  private:
   static bool wanted(const std::vector<std::string>& named, const std::string& name) {
-    return named.empty() || std::find(named.begin(), named.end(), name) != named.end();
+    return named.empty() || std::ranges::find(named, name) != named.end();
   }
 
   // With which of its variables a tool ran, where there are any.
@@ -124,8 +124,8 @@ class PeersRun {
       ours.push_back(rows->front().p50_us);
     }
     const Ratio ratio = ratio_of(theirs, ours);
-    std::sort(theirs.begin(), theirs.end());
-    std::sort(ours.begin(), ours.end());
+    std::ranges::sort(theirs);
+    std::ranges::sort(ours);
     const std::size_t middle = theirs.size() / 2;
     environments_.insert(environment_of(rival));
     add({rival.tool, version_of(rival), environment_of(rival), rival.test(), rival.path, size, rival.depth,

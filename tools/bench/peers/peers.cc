@@ -248,7 +248,7 @@ Ratio ratio_of(const std::vector<double>& theirs, const std::vector<double>& our
   const double mean = sum / count;
   double squares = 0;
   for (const double each : logs) squares += (each - mean) * (each - mean);
-  std::sort(logs.begin(), logs.end());
+  std::ranges::sort(logs);
   const std::size_t middle = logs.size() / 2;
   const double median = logs.size() % 2 == 1 ? logs[middle] : (logs[middle - 1] + logs[middle]) / 2;
   if (logs.size() < 3) return {std::exp(median), 0, 0};  // of two, 95 % may be anything
