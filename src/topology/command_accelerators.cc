@@ -198,12 +198,6 @@ std::size_t read_mx_smi(std::string_view content, const std::string& place, Mach
 
 namespace {
 
-std::vector<std::string_view> comma_cells(std::string_view line) {
-  auto cells = text::split(line, ',');
-  for (auto& cell : cells) cell = text::trim(cell);
-  return cells;
-}
-
 // "0, HL-225, 0000:19:00.0" below "index, name, bus_id"; `place` is its number where no column has one.
 Ref<Gpu> queried_module(const std::vector<std::string_view>& heading, const std::vector<std::string_view>& row,
                         std::uint32_t place, Machine& machine) {
@@ -277,9 +271,7 @@ std::size_t read_hl_smi(std::string_view content, const std::string&, Machine& m
       told.insert(gpu.index);
       machine.gpus[gpu.index].model.learn(text::quote(left[1]), kSource);
     } else if (gpu && middle.size() == 3 && middle[1] == "/") {
-      const auto mebibytes = text::leading_unsigned(middle[2]);
-      if (mebibytes && *mebibytes > 0 && *mebibytes < (1U << 30U))
-        machine.gpus[gpu.index].memory_bytes.learn(*mebibytes << 20U, kSource);
+      if (const auto bytes = bytes_of_mib(middle[2])) machine.gpus[gpu.index].memory_bytes.learn(*bytes, kSource);
       gpu = {};
     }
   }

@@ -17,14 +17,6 @@ constexpr auto kIbstat = Source::sysfs;
 constexpr auto kShowGids = Source::sysfs;
 constexpr auto kRdmaTool = Source::netlink;
 
-RdmaPort& port_of_device(RdmaDevice& device, std::uint32_t number) {
-  for (auto& port : device.ports) {
-    if (port.number == number) return port;
-  }
-  device.ports.emplace_back().number = number;
-  return device.ports.back();
-}
-
 // "Initializing", "4: ACTIVE", "DOWN" as sysfs has them.
 std::string state_name(std::string_view word) {
   if (const auto colon = word.find(": "); colon != word.npos) word = word.substr(colon + 2);
@@ -57,7 +49,7 @@ class PortReader {
     return true;
   }
   [[nodiscard]] RdmaDevice& device() const { return *device_; }
-  [[nodiscard]] RdmaPort& port() const { return port_of_device(device(), number_); }
+  [[nodiscard]] RdmaPort& port() const { return port_numbered(device(), number_); }
 
   // Where sources differ a port that is down to one of them counts as down: one of them is of another time.
   void learn_state(const std::string& state) {

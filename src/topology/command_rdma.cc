@@ -11,15 +11,6 @@ namespace {
 
 constexpr auto kDevinfo = Source::ibv_devinfo;
 
-RdmaPort& port_numbered(RdmaDevice& device, std::uint32_t number) {
-  for (auto& port : device.ports) {
-    if (port.number == number) return port;
-  }
-  device.ports.emplace_back();
-  device.ports.back().number = number;
-  return device.ports.back();
-}
-
 // The text without ibv_devinfo's number behind it: "PORT_ACTIVE (4)".
 std::string_view without_number(std::string_view value) {
   const auto open = value.rfind(" (");
@@ -191,6 +182,13 @@ class DevinfoReader {
 };
 
 }  // namespace
+
+RdmaPort& port_numbered(RdmaDevice& device, std::uint32_t number) {
+  const auto known = std::ranges::find(device.ports, number, &RdmaPort::number);
+  if (known != device.ports.end()) return *known;
+  device.ports.emplace_back().number = number;
+  return device.ports.back();
+}
 
 std::size_t read_ibv_devinfo(std::string_view content, const std::string&, Machine& machine) {
   DevinfoReader reader(machine);

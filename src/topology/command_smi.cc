@@ -17,13 +17,19 @@ constexpr auto kRocm = Source::sysfs;  // where rocm-smi does
 
 constexpr GpuMaker kNvidia{"NVIDIA", kVendorNvidia, 0x030200};
 
-std::optional<std::uint64_t> mebibytes(std::string_view value) {
+}  // namespace
+
+std::optional<std::uint64_t> bytes_of_mib(std::string_view value) {
   const auto number = text::leading_unsigned(value);
-  if (!number || *number == 0 || *number > (1U << 30U)) return {};
+  if (!number || *number == 0 || *number >= (1U << 30U)) return {};
   return *number << 20U;
 }
 
-}  // namespace
+std::vector<std::string_view> comma_cells(std::string_view line) {
+  auto cells = text::split(line, ',');
+  for (auto& cell : cells) cell = text::trim(cell);
+  return cells;
+}
 
 bool is_error_cell(std::string_view value) {
   if (value.size() > 60) return false;
@@ -52,19 +58,22 @@ Ref<Gpu> gpu_numbered(Machine& machine, std::uint32_t ordinal, const char* vendo
   return Ref<Gpu>(machine.gpus.size() - 1);
 }
 
-Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place, const GpuMaker& maker) {
-  auto function = find_pci(machine, bus);
-  if (!function) {
-    if (machine.pci.size() >= kMaxPciDevices) {
-      leave_out(machine, kPciDeviceLimit);
-      return {};
-    }
-    auto& device = machine.pci.emplace_back();
-    device.bus_id = bus;
-    device.vendor_id.set(maker.vendor_id, kSmi);
-    device.class_code.set(maker.class_code, kSmi);
-    function = Ref<PciDevice>(machine.pci.size() - 1);
+Ref<PciDevice> gpu_function(Machine& machine, const BusId& bus, const GpuMaker& maker) {
+  if (const auto known = find_pci(machine, bus)) return known;
+  if (machine.pci.size() >= kMaxPciDevices) {
+    leave_out(machine, kPciDeviceLimit);
+    return {};
   }
+  auto& device = machine.pci.emplace_back();
+  device.bus_id = bus;
+  device.vendor_id.set(maker.vendor_id, kSmi);
+  device.class_code.set(maker.class_code, kSmi);
+  return Ref<PciDevice>(machine.pci.size() - 1);
+}
+
+Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place, const GpuMaker& maker) {
+  const auto function = gpu_function(machine, bus, maker);
+  if (!function) return {};
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
     if (machine.gpus[i].pci == function) return Ref<Gpu>(i);
   }
@@ -97,7 +106,7 @@ std::size_t read_smi_table(std::string_view content, const std::string&, Machine
       // The table cuts long names: "NVIDIA A100-SXM...".
       if (!name.ends_with("...") && !is_error_cell(name)) machine.gpus[gpu.index].model.learn(text::quote(name), kSmi);
     } else if (gpu && middle.size() == 3 && middle[1] == "/") {
-      if (const auto bytes = mebibytes(middle[2])) machine.gpus[gpu.index].memory_bytes.learn(*bytes, kSmi);
+      if (const auto bytes = bytes_of_mib(middle[2])) machine.gpus[gpu.index].memory_bytes.learn(*bytes, kSmi);
       gpu = {};
     }
   }

@@ -49,12 +49,6 @@ std::optional<double> speed_of_gen(std::string_view value) {
   return kSpeeds[*generation - 1];
 }
 
-std::optional<std::uint64_t> bytes_of_mib(std::string_view value) {
-  const auto number = text::leading_unsigned(value);
-  if (!number || *number == 0 || *number > (1U << 30U)) return {};
-  return *number << 20U;
-}
-
 // One line "key : value" of a GPU's part of `nvidia-smi -q`.
 void read_smi_field(Machine& machine, Gpu& gpu, std::string_view section, std::string_view key,
                     std::string_view value) {
@@ -216,28 +210,11 @@ namespace {
 // nvidia-smi prints what NVML tells it.
 constexpr auto kNvml = Source::nvml;
 
-std::vector<std::string_view> cells(std::string_view line) {
-  auto parts = text::split(line, ',');
-  for (auto& part : parts) part = text::trim(part);
-  return parts;
-}
-
 std::optional<std::size_t> column(const std::vector<std::string_view>& heading, std::string_view name) {
   const auto found = std::ranges::find(heading, name);
   if (found == heading.end()) return {};
   return static_cast<std::size_t>(found - heading.begin());
 }
-
-Ref<PciDevice> gpu_function(Machine& machine, const BusId& bus) {
-  if (const auto known = find_pci(machine, bus)) return known;
-  auto& device = machine.pci.emplace_back();
-  device.bus_id = bus;
-  device.vendor_id.set(kVendorNvidia, kNvml);
-  device.class_code.set(0x030200, kNvml);
-  return Ref<PciDevice>(machine.pci.size() - 1);
-}
-
-constexpr double kGenerations[] = {2.5, 5, 8, 16, 32, 64};
 
 // "pcie.link.gen.max" is that of GPU and slot together.
 template <class Cell>
@@ -247,8 +224,7 @@ void read_link_columns(Cell cell, PcieLink& link) {
     if (number && *number > 0 && *number <= 32) fact.learn(static_cast<std::uint32_t>(*number), kNvml);
   };
   const auto speed = [&](std::string_view name, Fact<double>& fact) {
-    const auto number = text::leading_unsigned(cell(name));
-    if (number && *number > 0 && *number <= std::size(kGenerations)) fact.learn(kGenerations[*number - 1], kNvml);
+    if (const auto gts = speed_of_gen(cell(name))) fact.learn(*gts, kNvml);
   };
   width("pcie.link.width.current", link.width);
   width("pcie.link.width.max", link.max_width);
@@ -266,7 +242,7 @@ std::size_t read_gpu_query(std::string_view content, const std::string& place, M
   std::size_t read = 0;
   std::uint32_t rows = 0;
   for (const auto line : text::lines(content)) {
-    const auto row = cells(line);
+    const auto row = comma_cells(line);
     if (heading.empty()) {
       if (!column(row, "pci.bus_id") && !column(row, "index")) continue;
       for (const auto name : row) heading.push_back(text::trim(name.substr(0, name.find(" ["))));
@@ -290,13 +266,10 @@ std::size_t read_gpu_query(std::string_view content, const std::string& place, M
     }
     ++rows;
     if (!gpu) continue;
-    if (machine.pci.size() >= kMaxPciDevices) {
-      leave_out(machine, kPciDeviceLimit);
-      continue;
-    }
     auto& known = machine.gpus[gpu.index];
     if (bus) {
-      const auto function = gpu_function(machine, *bus);
+      const auto function = gpu_function(machine, *bus, kOfQuery);
+      if (!function) continue;
       if (known.pci && known.pci != function) {
         add_note(machine, NoteKind::conflict, gpu_name(machine, known),
                  fmt::format("{} says {}, before it was {}: the first is kept", place, bus->to_string(),
@@ -308,8 +281,7 @@ std::size_t read_gpu_query(std::string_view content, const std::string& place, M
     ++read;
     if (const auto name = cell("name"); !name.empty() && !is_error_cell(name))
       known.model.learn(text::quote(name), kNvml);
-    if (const auto mebibytes = text::leading_unsigned(cell("memory.total")); mebibytes && *mebibytes < (1U << 30U))
-      known.memory_bytes.learn(*mebibytes << 20U, kNvml);
+    if (const auto bytes = bytes_of_mib(cell("memory.total"))) known.memory_bytes.learn(*bytes, kNvml);
     if (known.pci) read_link_columns(cell, machine.pci[known.pci.index].link);
   }
   if (rows > 0 && !column(heading, "index"))

@@ -117,7 +117,11 @@ struct GpuMaker {
   std::uint32_t class_code;
 };
 Ref<Gpu> gpu_numbered(Machine& machine, std::uint32_t ordinal, const char* vendor);
+Ref<PciDevice> gpu_function(Machine& machine, const BusId& bus, const GpuMaker& maker);  // none: there are too many
 Ref<Gpu> gpu_at(Machine& machine, const BusId& bus, std::uint32_t place, const GpuMaker& maker);
+RdmaPort& port_numbered(RdmaDevice& device, std::uint32_t number);  // new if it has none of that number
+std::vector<std::string_view> comma_cells(std::string_view line);   // of a line of CSV, without blanks around them
+std::optional<std::uint64_t> bytes_of_mib(std::string_view value);  // "81559 MiB"; none also for 0 and 2^30 and more
 // mlxlink: the state of the port that its command or its file names. Which device that is: the name, or empty.
 std::string read_mlxlink(const Output& output, Machine& machine);
 std::string device_of_mlxlink(const Output& output, const Machine& machine);
