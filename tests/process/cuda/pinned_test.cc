@@ -170,6 +170,8 @@ TEST_F(CudaPinned, UntilNothingIsCopiedFromItAnyMore) {
   const auto until = std::chrono::steady_clock::now() + kSoon;
   while (is_pinned(0) && std::chrono::steady_clock::now() < until) std::this_thread::yield();
   EXPECT_FALSE(is_pinned(0));
+  while (cu->cuStreamQuery(work) != sys::cuda::kSuccess && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();  // the event is over before the stream says that it is
   EXPECT_EQ(cu->cuStreamQuery(work), sys::cuda::kSuccess);
   gpus_->on(0, [&] {
     cu->cuStreamSynchronize(work);
