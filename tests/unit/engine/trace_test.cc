@@ -89,6 +89,7 @@ std::optional<Step> find(const std::string& name, const std::string& outermost, 
     std::string path;
     for (std::size_t k = entry.depth; k > 0; --k) {
       const std::string caller = name_of(entry.stack[k - 1]);
+      if (caller.find("std::") == 0) continue;
       path = caller + (path.empty() ? "" : " > " + path);
       if (caller == outermost) break;
     }
