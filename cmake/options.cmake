@@ -14,6 +14,8 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror=return-type)
+# GCC 12 at -O2 takes the value of a std::optional, read only where there is one, for uninitialised.
+add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 if(FAIRWAY_SANITIZE)
   add_compile_options(-fsanitize=${FAIRWAY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${FAIRWAY_SANITIZE})
