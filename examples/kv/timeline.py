@@ -4,6 +4,12 @@ WIDTH, ROW, LEFT = 640, 26, 90
 COLOURS = {"computed": "#4c72b0", "sent": "#dd8452", "arrived": "#55a868"}
 
 
+def ticks(seconds):
+    """Round times from 0 to there, at most six: multiples of 1, 2 or 5 times a power of ten."""
+    step = next(step for power in range(-7, 10) for step in (10**power, 2 * 10**power, 5 * 10**power) if seconds <= 5 * step)
+    return [number * step for number in range(int(seconds / step) + 1)]
+
+
 def draw(events, path):
     """events: (what, layer, seconds of one clock)."""
     first, last = min(at for _, _, at in events), max(at for _, _, at in events)
@@ -26,7 +32,7 @@ def draw(events, path):
         for what, x in places.items():
             parts.append(f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="{COLOURS[what]}"><title>{what} at {(x - LEFT) / scale * 1e3:.3f} ms</title></circle>')
     parts.append("".join(
-        f'<text x="{LEFT + share * (WIDTH - LEFT - 30):.0f}" y="{height - 12}" text-anchor="middle" fill="#555">{share * (last - first) * 1e3:.1f} ms</text>'
-        for share in (0, 0.25, 0.5, 0.75, 1)))
+        f'<text x="{LEFT + at * scale:.0f}" y="{height - 12}" text-anchor="middle" fill="#555">{at * 1e3:g} ms</text>'
+        for at in ticks(last - first)))
     with open(path, "w") as file:
         file.write("\n".join(parts) + "\n</svg>\n")

@@ -26,6 +26,7 @@ import run  # noqa: E402
 from pages import Cache, Pages, PrefixCache, names_of  # noqa: E402
 from prefixes import Prefixes  # noqa: E402
 from serving import Serving  # noqa: E402
+import timeline  # noqa: E402
 
 
 class Parts(unittest.TestCase):
@@ -256,6 +257,10 @@ class Example(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertIn("tokens that differ from one process's: 0 of 24 requests", done.stdout)
             self.assertIn("arrived", pathlib.Path(picture).read_text())
+
+    def test_the_timelines_ticks_are_round(self):
+        for milliseconds, shown in ((17.47, ["0", "5", "10", "15"]), (1, ["0", "0.2", "0.4", "0.6", "0.8", "1"]), (0, ["0"])):
+            self.assertEqual([f"{at * 1e3:g}" for at in timeline.ticks(milliseconds / 1e3)], shown)
 
     def test_without_a_module_it_says_so_in_a_sentence(self):
         """A copy outside of any tree, with nothing on the path; in a tree it finds the newest module that was built."""
