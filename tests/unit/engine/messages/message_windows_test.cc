@@ -1,5 +1,5 @@
 #include "engine/messages/windows.h"
-#include "one_link.h"
+#include "unit/engine/one_link.h"
 
 namespace fairway::engine {
 namespace {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/messages/matcher.h"
-#include "fake_peer.h"
+#include "unit/engine/fake_peer.h"
 
 namespace fairway::engine {
 

@@ -1,7 +1,7 @@
 #include "engine/messages/record_sender.h"
 
-#include "one_link.h"
-#include "quick_wire.h"
+#include "unit/engine/one_link.h"
+#include "unit/engine/quick_wire.h"
 
 namespace fairway::engine {
 namespace {

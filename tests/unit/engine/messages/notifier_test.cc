@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fake_peer.h"
+#include "unit/engine/fake_peer.h"
 
 namespace fairway::engine {
 namespace {
