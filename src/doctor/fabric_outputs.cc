@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "doctor/gather.h"
-#include "topology/command_text.h"
+#include "topology/commands/command_text.h"
 #include "topology/port_errors.h"
 #include "topology/text.h"
 

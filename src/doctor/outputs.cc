@@ -6,7 +6,7 @@
 #include "doctor/gather.h"
 #include "doctor/measurement.h"
 #include "topology/assess.h"
-#include "topology/command_text.h"
+#include "topology/commands/command_text.h"
 #include "topology/load.h"
 #include "topology/output.h"
 #include "topology/text.h"

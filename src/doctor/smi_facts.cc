@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "doctor/gather.h"
-#include "topology/command_text.h"
+#include "topology/commands/command_text.h"
 #include "topology/text.h"
 
 // What nvidia-smi says of the state of GPUs.

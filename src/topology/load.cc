@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "topology/command_text.h"
+#include "topology/commands/command_text.h"
 #include "topology/file.h"
 #include "topology/text.h"
 

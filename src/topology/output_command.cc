@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "topology/command_text.h"
+#include "topology/commands/command_text.h"
 #include "topology/output.h"
 #include "topology/text.h"
 

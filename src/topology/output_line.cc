@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "topology/command_text.h"
+#include "topology/commands/command_text.h"
 #include "topology/output.h"
 #include "topology/text.h"
 

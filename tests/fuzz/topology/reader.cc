@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "topology/assess.h"
-#include "topology/command_text.h"
+#include "topology/commands/command_text.h"
 #include "topology/load.h"
 #include "topology/sysfs.h"
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "topology/command_text.h"
+#include "topology/commands/command_text.h"
 #include "topology/pci.h"
 #include "topology/text.h"
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "topology/command_text.h"
+#include "topology/commands/command_text.h"
 #include "topology/text.h"
 
 // What tools say of the host and its interfaces: lscpu, numactl, ethtool, ip.
